@@ -1,18 +1,22 @@
 """FED3: clusters go back to their own checkpoints. One that loses a process comes back alone, in the job's epoch, while the other one's processes are
 never stopped; a job of which all processes are dead comes back from the line; a command that is killed at any point of that is repeated; a cluster
 that was connected to one that stays is refused by name."""
+import fcntl
 import json
 import os
+import pathlib
 import signal
+import struct
+import time
 
 from common import Case, Line, check, main
 from federation_clusters import CLUSTERS, Federation
-from jobs import BUSY, CORRUPT, NOT_FOUND, REFUSED, Program, free_port, listening, wait_for
+from jobs import BUSY, CORRUPT, NOT_FOUND, REFUSED, Program, descendants, free_port, listening, wait_for
 
-USAGE = 2
+USAGE, PROCESS_FAILED = 2, 20
 # Fault points of the command and of the commands it starts (hooks/job/phase.h), and of a restarted member.
 COMMAND_POINTS = (240, 250, 260, 300, 310, 320, 330)
-MEMBER_POINTS = (110, 122, 124, 130, 140)
+MEMBER_POINTS = (110, 122, 124, 130, 140, 145)
 
 
 class Recovered(Federation):
@@ -251,6 +255,13 @@ def refusals(case: Case) -> str:
     image.write_bytes(whole_image[:-1])
     refused("is truncated", CORRUPT, "restart", "--job", "fed", "--cluster", "B")
     image.write_bytes(whole_image)
+    # So is a place where the set cannot run.
+    before = fed.identity("B")
+    environment = {"SHADOWIB_IBVERBS": fed.job.shadowib}
+    result = fed.job.command("restart", "--job", "fed", "--cluster", "B", "--backend", "verbs", check_code=False, environment=environment)
+    check(result.returncode == NOT_FOUND and "verbs library" in result.stderr, f"--backend verbs: {result.returncode}, {result.stderr}")
+    said.append("verbs library")
+    check(fed.identity("B") == before, "members were ended before the place was judged")
     # Another command has the turn.
     slow = fed.recover("--cluster", "B", fault="240:slow")
     wait_for("a recovery under way", lambda: slow.ended() or "goes back" in slow.text(), 30, 0.05)
@@ -260,6 +271,87 @@ def refusals(case: Case) -> str:
     fed.check_alive()
     check(fed.cluster("A")["stops"] == 0, "A was stopped")
     return f"{len(said)} refusals"
+
+
+def at_once(case: Case) -> str:
+    """A process that dies after all were ready, and before it has said that it runs: the recovery is over all the same, and the next one may come."""
+    fed = Recovered(case)
+    before = fed.identity("A")
+    fed.take("B")
+    fed.kill("B")
+    last = [m["index"] for m in fed.status()["members"] if m["cluster"] == "B"][-1]
+    first = fed.recover("--json", fault=f"145:crash:{last}")
+    wait_for("the recovery to be over", lambda: first.ended() or "has failed again" in first.text(), 60, 0.05)
+    check(f"member {last} ended before it ran" in first.text(), f"the command says {first.text()[-2000:]}")
+    fed.programs["B"] = (first,)
+    fed.come_back("B")
+    first.process.wait(30)
+    said = json.loads(first.text()[first.text().index("\n{") + 1:])
+    check(first.process.returncode == PROCESS_FAILED and said["reached"] and said["died"] == [last], f"--json says {said}")
+    check(fed.settled("B")["incarnation"] == 3 and fed.identity("A") == before and fed.cluster("A")["stops"] == 0, "A was touched")
+    return "told, and taken back once more"
+
+
+def sizes(case: Case) -> str:
+    """One cluster's images take longer to read than members wait for each other: the other cluster waits before its members run."""
+    fed, timeout = Recovered(case), 5
+    for cluster in CLUSTERS:
+        fed.take(cluster)
+    fed.kill(*CLUSTERS)
+    command = fed.recover("--timeout", str(timeout), fault="320:slow")
+    def of_a():
+        return [pid for pid in descendants(command.process.pid) if b"fed.A.0001" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+    # Its command, and what reads the images.
+    large = wait_for("the command of A's set", lambda: (found := of_a()) and len(found) >= 3 and found, 60, 0.005)
+    for pid in large:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(2 * timeout + 3)  # longer than members wait
+    check("restored" not in command.text(), f"members run already: {command.text()}")
+    for pid in large:
+        os.kill(pid, signal.SIGCONT)
+    wait_for("both to come back", lambda: command.ended() or "run again" in command.text(), 60, 0.05)
+    check(not command.ended(), f"the recovery ended with {command.process.returncode}: {command.text()[-3000:]}")
+    for cluster in CLUSTERS:
+        fed.programs[cluster] = (command,)
+    fed.await_traffic(*CLUSTERS)
+    return f"waited {2 * timeout + 3} s, with --timeout {timeout}"
+
+
+def collecting(case: Case) -> str:
+    """While gc looks a recovery may begin; while it removes sets a recovery waits."""
+    fed = Recovered(case)
+    for _ in range(3):
+        fed.take("B")
+    asleep = fed.programs["B"][0]
+    asleep.process.send_signal(signal.SIGSTOP)  # so that gc waits for an answer
+    asked = next((fed.job.directory / "jobs" / "fed" / "x").glob("*/control/status*"))
+    before = asked.stat().st_mtime_ns
+    lock = fed.job.directory / "jobs" / "fed" / "alive" / "recovery"
+    collector = fed.job._spawn("gc", [fed.job.shadowib, "gc", "fed", "--dir", str(fed.job.directory)])  # pylint: disable=protected-access
+    wait_for("gc to ask", lambda: asked.stat().st_mtime_ns != before, 30, 0.005)
+    check(take_lock(lock) is not None, "gc has the lock of recoveries while it looks")
+    collector.process.wait(60)
+    check(collector.process.returncode == 0, f"gc: {collector.text()}")
+    asleep.process.send_signal(signal.SIGCONT)
+    held = take_lock(lock)
+    command = fed.recover("--cluster", "B")
+    time.sleep(2)  # longer than it waits for another recovery
+    check(not command.ended(), f"the recovery did not wait: {command.text()}")
+    os.close(held)
+    wait_for("B to come back", lambda: command.ended() or "run again" in command.text(), 60, 0.05)
+    check(not command.ended(), f"the recovery ended with {command.process.returncode}: {command.text()}")
+    return "a recovery may begin while gc looks, and waits while it removes"
+
+
+def take_lock(path: pathlib.Path) -> int | None:
+    """As commands do; the lock ends with the descriptor. None: somebody has it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.fcntl(descriptor, 37, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))  # F_OFD_SETLK
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def fenced(case: Case) -> str:
@@ -337,8 +429,8 @@ def border(case: Case) -> str:
 
 def run() -> int:
     line = Line("federation_restart", __doc__)
-    for function in (alone, to_the_end, living, whole, killed, refusals, fenced, later, border):
-        if line.quick and function in (to_the_end, living, killed, refusals, fenced, later):
+    for function in (alone, to_the_end, living, whole, killed, refusals, at_once, sizes, collecting, fenced, later, border):
+        if line.quick and function in (to_the_end, living, killed, refusals, sizes, collecting, fenced, later):
             continue
         line.case(function.__name__, function)
     return line.finish()

@@ -162,6 +162,7 @@ Status go() {
   SHADOWIB_TRY(fault_point(Phase::kGo));  // what tells that it is ready to go fails no more
   SHADOWIB_TRY(await_cut());
   SHADOWIB_TRY(barrier("go"));  // nobody runs before everybody can
+  SHADOWIB_TRY(fault_point(Phase::kRuns));
   return g_job.exchange->publish_alike(restart_key("done"), encode_fields({}));
 }
 

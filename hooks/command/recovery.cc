@@ -168,7 +168,7 @@ Status Recovery::add_cluster(const ViewedCluster& cluster, federation::Sn sn) {
   if (clc == cluster.clcs.end())
     return Status::of(Code::kNotFound, 0, "cluster %.32s has to go to CLC %u, of which there is no set",
                       cluster.name.c_str(), sn);
-  RecoveredCluster back{cluster.name, cluster.index, sn, {}, 0};
+  RecoveredCluster back{cluster.name, cluster.index, sn, {}, 0, cluster.members > 0};
   SHADOWIB_TRY(read_manifest(sets_path(view_.directory) + "/" + clc->decision.set, &back.manifest));
   if (back.manifest.set_id != clc->decision.set_id || !back.manifest.cluster)
     return Status::of(Code::kCorrupt, 0, "set %.100s is not the one that CLC %u of cluster %.32s was committed as",
@@ -373,12 +373,32 @@ Status Recovery::begin() {
   return {};
 }
 
-Status Recovery::watch(bool* all_run) {
+Status Recovery::list_not_running(std::set<std::uint32_t>* members) {
   std::vector<std::string> done;
+  SHADOWIB_TRY(view_.exchange->list(restart_prefix(view_.epoch, plan_.number) + "done", &done));
+  members->clear();
+  for (const RecoveredCluster& cluster : back_)
+    for (const SetMember& member : cluster.manifest.members) members->insert(member.index);
+  for (const std::string& name : done)
+    members->erase(static_cast<std::uint32_t>(std::strtoul(name.c_str(), nullptr, 10)));
+  return {};
+}
+
+// Once all have come to the barrier "go" nothing keeps the others from running. One that ends before it says so will
+// never say it.
+Status Recovery::watch(bool* all_run) {
+  std::set<std::uint32_t> missing;
   *all_run = plan_.reached;
   if (plan_.reached) return {};
-  SHADOWIB_TRY(view_.exchange->list(restart_prefix(view_.epoch, plan_.number) + "done", &done));
-  if (done.size() < members()) return {};
+  SHADOWIB_TRY(list_not_running(&missing));
+  if (!missing.empty()) {
+    std::vector<std::string> ready;
+    SHADOWIB_TRY(view_.exchange->entered(restart_prefix(view_.epoch, plan_.number) + "b/go", &ready));
+    if (ready.size() < members()) return {};
+    for (const std::uint32_t member : missing)
+      if (is_alive(view_.alive(std::to_string(member)))) return {};
+    SHADOWIB_TRY(list_not_running(&died_));  // some may have said it since
+  }
   SHADOWIB_TRY(fault_point(Phase::kRecoveryRuns));
   SHADOWIB_TRY(view_.exchange->publish(recovery_key(view_.epoch, plan_.number, "reached"), encode_fields({})));
   *all_run = plan_.reached = true;

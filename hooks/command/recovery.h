@@ -25,6 +25,7 @@ struct RecoveredCluster {
   federation::Sn sn = 0;  // of the CLC that it goes to
   SetManifest manifest;   // of that CLC's set
   double lost_s = 0;      // since it was committed
+  bool lives = false;     // a member of it does, and has ports, locks and memory
 };
 
 struct RecoveryOptions {
@@ -54,6 +55,7 @@ class Recovery {
   // and `kRefused`: a member does not end.
   Status begin();
   // Whether all members that come back run. The first time they do the line is reached, and locks are given up.
+  // So it is if all were about to run, and the rest of them has ended since: died().
   Status watch(bool* all_run);
 
   // After prepare(); may have grown after begin().
@@ -64,6 +66,8 @@ class Recovery {
   std::uint32_t generation() const { return plan_.generation; }
   const std::string& epoch() const { return view_.epoch; }
   std::size_t members() const;  // how many come back
+  // After watch() has told that all run: members that ended before they did. Their clusters have failed again.
+  const std::set<std::uint32_t>& died() const { return died_; }
 
  private:
   Status take_locks();
@@ -81,6 +85,7 @@ class Recovery {
   Status await_ends();
   Status publish_line();
   Status tidy();
+  Status list_not_running(std::set<std::uint32_t>* members);
 
   const RecoveryOptions options_;
   JobView view_;
@@ -93,6 +98,7 @@ class Recovery {
   std::vector<RecoveredCluster> back_;
   IncarnationWord word_;
   RecoveryPlan plan_;
+  std::set<std::uint32_t> died_;
   int recovery_lock_ = -1, renewing_lock_ = -1;
   std::vector<int> turns_;  // by cluster; -1: given up
 };

@@ -36,6 +36,7 @@ enum class Phase : int {
   kRefill = 125,     // what has not run is about to be posted again
   kRestarted = 130,  // the launcher's stand-in is told; the program's restart hooks run
   kGo = 140,         // barrier; then release_threads()
+  kRuns = 145,       // all may go, and this member is about to say that it does
   // In the checkpoint command.
   kRequested = 200,  // the request is published
   kMatched = 210,    // the tables match; "go" follows

@@ -150,8 +150,8 @@ Status check_backend(const SetManifest& manifest, const LoadedImage& image, cons
 }
 
 Status check_opened(const SetManifest& manifest, const OpenedSet& set, const std::string& wanted,
-                    const std::string& verbs_library) {
-  SHADOWIB_TRY(refusal_of_restart(set, machine_limits()));
+                    const std::string& verbs_library, Holders holders) {
+  SHADOWIB_TRY(refusal_of_restart(set, machine_limits(), holders));
   return check_backend(manifest, set.members.front().image, wanted, verbs_library);
 }
 
@@ -161,7 +161,18 @@ Status check_set_here(const SetManifest& manifest, const std::set<std::uint32_t>
                       const std::string& verbs_library) {
   OpenedSet set;
   Status status = open_members(manifest, members, &set);
-  if (status.ok()) status = check_opened(manifest, set, wanted, verbs_library);
+  if (status.ok()) status = check_opened(manifest, set, wanted, verbs_library, Holders::kNone);
+  close_members(&set);
+  return status;
+}
+
+Status check_set_in_recovery(const SetManifest& manifest, const std::string& wanted, const std::string& verbs_library,
+                             bool lives) {
+  OpenedSet set;
+  Status status = open_members(manifest, {}, &set);
+  if (status.ok()) status = judge_recovery(set);
+  if (status.ok())
+    status = check_opened(manifest, set, wanted, verbs_library, lives ? Holders::kMembers : Holders::kNone);
   close_members(&set);
   return status;
 }

@@ -21,4 +21,9 @@ Findings examine_set(const Common& common, const std::string& given);
 Status check_set_here(const SetManifest& manifest, const std::set<std::uint32_t>& members, const std::string& wanted,
                       const std::string& verbs_library);
 
+// Likewise of the whole set of a cluster that is to come back in its job's epoch. `lives`: members of the cluster do,
+// and end before: what they hold is not judged.
+Status check_set_in_recovery(const SetManifest& manifest, const std::string& wanted, const std::string& verbs_library,
+                             bool lives);
+
 }  // namespace shadowib::cli

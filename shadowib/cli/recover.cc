@@ -20,6 +20,7 @@
 #include "shadowib/base/deadline.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
+#include "shadowib/cli/doctor_set.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/history.h"
 #include "shadowib/cli/inherited_signals.h"
@@ -30,6 +31,7 @@
 namespace shadowib::cli {
 namespace {
 
+constexpr int kMeetingStepMs = 100;  // between looks whether another cluster has given up
 constexpr int kWatchMs = 50, kWaitMs = 500, kEarlierEndsMs = 2000;
 constexpr std::size_t kMostReport = 1 << 20;
 constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
@@ -90,10 +92,11 @@ class Recover {
     options.clusters = names_in(request_.clusters);
     options.fenced = request_.fenced;
     options.timeout_ms = request_.timeout_s * 1000;
-    options.check = [](const std::vector<RecoveredCluster>& clusters) -> Status {
+    options.check = [this](const std::vector<RecoveredCluster>& clusters) -> Status {
       for (const RecoveredCluster& cluster : clusters) {
         SetManifest manifest;
         SHADOWIB_TRY(verify_with_progress(cluster.manifest.path, &manifest, {}, VerifyDepth::kForRestart));
+        SHADOWIB_TRY(check_set_in_recovery(manifest, request_.backend, request_.verbs_library, cluster.lives));
       }
       return {};
     };
@@ -164,7 +167,7 @@ class Recover {
   Status start(const RecoveredCluster& cluster) {
     std::error_code error;
     const RecoveryPart part{recovery_.number(), static_cast<std::uint32_t>(recovery_.members()),
-                            recovery_.generation()};
+                            recovery_.generation(), static_cast<std::uint32_t>(recovery_.clusters().size())};
     std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe", error).string(), "restart",
                                    cluster.manifest.path, "--in-recovery", encode_part(part)};
     words.insert(words.end(), request_.words.begin(), request_.words.end());
@@ -239,8 +242,13 @@ class Recover {
                    .add("lost_s", lost_s)
                    .add("ready_ms", milliseconds(now - began_ns_)));
     std::fprintf(stderr, "shadowib: recovery %llu: %zu processes run again after %s\n",
-                 static_cast<unsigned long long>(recovery_.number()), recovery_.members(),
+                 static_cast<unsigned long long>(recovery_.number()), recovery_.members() - recovery_.died().size(),
                  human_time(now - began_ns_).c_str());
+    for (const std::uint32_t member : recovery_.died())
+      std::fprintf(stderr,
+                   "shadowib: member %u ended before it ran: its cluster has failed again; `shadowib restart "
+                   "--job %s` takes it back\n",
+                   member, job_.c_str());
   }
 
   // A terminal tells the commands of the clusters as well.
@@ -280,7 +288,8 @@ class Recover {
 
   int report(int code) const {
     if (!common_.json) return code;
-    Json clusters = Json::array();
+    Json clusters = Json::array(), died = Json::array();
+    for (const std::uint32_t member : recovery_.died()) died.push_back(member);
     for (const Started& s : started_) {
       Json said;
       Json cluster{{"name", s.cluster}, {"exit_code", s.code}};
@@ -291,6 +300,7 @@ class Recover {
                 {"recovery", recovery_.number()},
                 {"ok", code == 0},
                 {"reached", all_run_},
+                {"died", died},
                 {"line", line()},
                 {"clusters", clusters}});
     return code;
@@ -310,18 +320,35 @@ class Recover {
 }  // namespace
 
 std::string encode_part(const RecoveryPart& part) {
-  return std::to_string(part.number) + ":" + std::to_string(part.members) + ":" + std::to_string(part.generation);
+  return std::to_string(part.number) + ":" + std::to_string(part.members) + ":" + std::to_string(part.generation) +
+         ":" + std::to_string(part.clusters);
 }
 
 Status decode_part(const std::string& text, RecoveryPart* part) {
   unsigned long long number = 0;
-  unsigned members = 0, generation = 0;
+  unsigned members = 0, generation = 0, clusters = 0;
   int used = 0;
-  if (std::sscanf(text.c_str(), "%10llu:%7u:%9u%n", &number, &members, &generation, &used) != 3 ||
-      used != static_cast<int>(text.size()) || number == 0 || members == 0 || generation == 0)
+  if (std::sscanf(text.c_str(), "%10llu:%7u:%9u:%3u%n", &number, &members, &generation, &clusters, &used) != 4 ||
+      used != static_cast<int>(text.size()) || number == 0 || members == 0 || generation == 0 || clusters == 0)
     return Status::of(Code::kUsage, EINVAL, "--in-recovery %.60s: `restart --job` gives it", text.c_str());
-  *part = {number, members, generation};
+  *part = {number, members, generation, clusters};
   return {};
+}
+
+Status meet_other_clusters(Exchange& exchange, const std::string& epoch, const RecoveryPart& part, unsigned cluster) {
+  const std::string prefix = restart_prefix(epoch, part.number), ready = prefix + "ready";
+  SHADOWIB_TRY(exchange.publish(ready + "/" + std::to_string(cluster), encode_fields({})));
+  for (std::uint64_t token = 0;;) {
+    std::vector<std::string> clusters;
+    std::string why;
+    bool aborted = false;
+    SHADOWIB_TRY(exchange.list(ready, &clusters));
+    if (clusters.size() >= part.clusters) return {};
+    SHADOWIB_TRY(exchange.get(prefix + "abort", &why, &aborted));
+    if (aborted) return Status::of(Code::kAborted, 0, "the recovery was given up: %.300s", why.c_str());
+    const Status status = exchange.watch(ready, &token, kMeetingStepMs, -1);
+    if (!status.ok() && status.code() != Code::kTimeout) return status;
+  }
 }
 
 int recover(const Common& common, const RecoverRequest& request) {

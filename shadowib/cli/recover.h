@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "shadowib/cli/common.h"
+#include "shadowib/exchange/exchange.h"
 
 namespace shadowib::cli {
 
@@ -14,19 +15,26 @@ struct RecoverRequest {
   std::string clusters;            // "B" or "A,B": count as failed; "": those of which a member has died
   bool fenced = false;             // members that do not end are gone
   int timeout_s = 60;              // until the line is published
+  std::string backend;             // that they are to go on over; "": any
+  std::string verbs_library;       // a file; "": as they were started with
   std::vector<std::string> words;  // options of `restart`, for each cluster's set
 };
 
 // Waits for the end of the processes that have come back. Returns the command's exit code.
 int recover(const Common& common, const RecoverRequest& request);
 
-// The hidden option by which recover() starts `restart SET` for each set: "R:MEMBERS:GENERATION".
+// The hidden option by which recover() starts `restart SET` for each set: "R:MEMBERS:GENERATION:CLUSTERS".
 struct RecoveryPart {
   std::uint64_t number = 0;      // of the recovery; 0: this is none
   std::uint32_t members = 0;     // that come back in all
   std::uint32_t generation = 0;  // that they have then
+  std::uint32_t clusters = 0;    // of which they are
 };
 std::string encode_part(const RecoveryPart& part);
 Status decode_part(const std::string& text, RecoveryPart* part);  // kUsage
+
+// In such a command, for cluster `cluster`: its content is checked, and it waits until that of all is. Clusters of
+// different size take differently long. kAborted: another one has given up. Ends with the command above in any case.
+Status meet_other_clusters(Exchange& exchange, const std::string& epoch, const RecoveryPart& part, unsigned cluster);
 
 }  // namespace shadowib::cli

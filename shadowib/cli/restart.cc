@@ -383,6 +383,11 @@ Status restart_part(const RestartArguments& arguments, SetManifest* manifest, co
   options.report = [told](const std::string& line) { told->line(line); };
   SHADOWIB_TRY(choose_files(*manifest, {}, arguments.files == "roll-back", options.report, &options.cut));
   SHADOWIB_TRY(fill_job(arguments, *manifest, exchange, epoch, &options.job));
+  options.begin = [&arguments, manifest, &exchange, &epoch]() -> Status {
+    std::unique_ptr<Exchange> met;
+    SHADOWIB_TRY(Exchange::open(exchange, false, &met));
+    return meet_other_clusters(*met, epoch, arguments.part, manifest->cluster->record.cluster);
+  };
   SHADOWIB_TRY(restart_set(*manifest, options, processes));
   return failure_of(exchange, epoch, arguments.part.number, *processes);
 }
@@ -527,6 +532,8 @@ int restart_clusters(const RestartArguments& arguments) {
                           .clusters = arguments.clusters,
                           .fenced = arguments.fenced,
                           .timeout_s = arguments.timeout_s,
+                          .backend = wanted_backend(arguments),
+                          .verbs_library = verbs_library(),
                           .words = words_for_clusters(arguments)});
 }
 
