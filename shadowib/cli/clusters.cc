@@ -90,6 +90,15 @@ void add_cluster_options(Command* command, ClusterOptions* options) {
       ->type_name("S");
 }
 
+std::set<std::string> recorded_clusters(const std::string& directory, const std::string& job) {
+  std::vector<std::string> names;
+  std::set<std::string> clusters;
+  if (system_files().list(job_paths(directory, job).clusters, &names) != 0) return clusters;
+  for (const std::string& name : names)
+    if (valid_cluster_name(name)) clusters.insert(name);
+  return clusters;
+}
+
 Status take_cluster_variables(const std::string& job, ClusterOptions* options) {
   if (options->cluster.empty()) options->cluster = variable_of("CLUSTER", job);
   if (options->cluster.empty())

@@ -1,6 +1,7 @@
 // The options of `run` that put a process into a cluster of a federation, and the job's record of its clusters.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ Status take_cluster_variables(const std::string& job, ClusterOptions* options);
 // process: until then nothing else shows that the record is in use.
 Status join_clusters(const std::string& directory, const std::string& job, const ClusterOptions& options,
                      const std::string& exchange, std::string* backend, SharingLock* lock);
+
+// The clusters of a job that have had a process; none: the job has none, or there is no such job.
+std::set<std::string> recorded_clusters(const std::string& directory, const std::string& job);
 
 // For a restart of the whole job, before its members are made: its clusters have the indices of the set.
 Status renew_clusters(const std::string& directory, const std::string& job, Exchange& exchange,

@@ -69,6 +69,7 @@ inline constexpr char kSetNames[] = "ls \"${SHADOWIB_DIR:-shadowib-ckpt}/sets\""
 // The commands. Each adds itself to the program.
 void add_run(Command& program);
 void add_supervise(Command& program);
+void add_tend(Command& program);
 void add_checkpoint(Command& program);
 void add_restart(Command& program);
 void add_status(Command& program);

@@ -23,7 +23,8 @@ constexpr char kMore[] =
     "job runs on), 9 the kernel denies a needed call, 10 other format or protocol version, 11 busy. `run` exits "
     "with\n"
     "its program's code, or 125, 126, 127 if it could not start it; `restart` with 20 if a process failed;\n"
-    "`supervise` with 70 when it gives up, and with 75 when the job was saved and ended, on request or by --until.\n"
+    "`supervise` and `tend` with 70 when they give up, and with 75 when the job was saved and ended, on request or\n"
+    "by --until.\n"
     "See shadowib(1), and shadowib-environment(7) for the variables.\n";
 
 }  // namespace
@@ -44,6 +45,7 @@ int main(int argc, char** argv) {
   });
   add_run(program);
   add_supervise(program);
+  add_tend(program);
   add_checkpoint(program);
   add_restart(program);
   add_status(program);

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
+
+#include "shadowib/base/status.h"
 
 namespace shadowib::cli {
 namespace {
@@ -11,6 +14,12 @@ constexpr std::int64_t kFirstPauseMs = 1000, kLongestPauseMs = 300'000;
 constexpr unsigned kLastDoubling = 9;  // 512 s
 
 }  // namespace
+
+bool is_of_the_set(int code) {
+  constexpr int kOfTheSet[] = {static_cast<int>(Code::kNotFound), static_cast<int>(Code::kCorrupt),
+                               static_cast<int>(Code::kVersion)};
+  return std::find(std::begin(kOfTheSet), std::end(kOfTheSet), code) != std::end(kOfTheSet);
+}
 
 void Bounds::remember(const std::vector<PastEvent>& events) {
   std::uint32_t from = kFromTheBeginning;

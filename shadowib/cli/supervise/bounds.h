@@ -12,6 +12,10 @@ namespace shadowib::cli {
 
 inline constexpr std::uint32_t kFromTheBeginning = 0;  // instead of a set's number, which is 1 or more
 
+// A restart ended with this exit code for a reason that lies in the set, and not in the place: again would be in
+// vain.
+bool is_of_the_set(int code);
+
 class Bounds {
  public:
   // Gives up after `most_restarts` failures in a row without a newer set; 0: never.

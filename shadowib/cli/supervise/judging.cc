@@ -17,13 +17,6 @@ namespace {
 
 constexpr std::int64_t kGraceNs = 5'000'000'000;
 
-// A restart ended with this code for a reason that lies in the set, and not in the place.
-bool is_of_the_set(int code) {
-  constexpr int kOfTheSet[] = {static_cast<int>(Code::kNotFound), static_cast<int>(Code::kCorrupt),
-                               static_cast<int>(Code::kVersion)};
-  return std::find(std::begin(kOfTheSet), std::end(kOfTheSet), code) != std::end(kOfTheSet);
-}
-
 }  // namespace
 
 bool Supervisor::judge(int wait_status, End* end) {

@@ -37,12 +37,6 @@ void note_later_members(std::vector<MemberLife>* members) {
   }
 }
 
-// Of this life of the member: an index may come again in an epoch whose exchange was lost.
-std::string name_of(const std::string& epoch, const MemberLife& member) {
-  return epoch + "." + std::to_string(member.index) + "." + std::to_string(member.record.pid) + "." +
-         std::to_string(member.record.start_time);
-}
-
 int list_locks(const JobPaths& paths, std::vector<std::string>* names) {
   names->clear();
   const int error = system_files().list(paths.alive, names);
@@ -82,13 +76,18 @@ Status look_once(const std::string& directory, const std::string& job, std::vect
 
 }  // namespace
 
+std::string Lives::name_of(const MemberLife& member) const {
+  return epoch + "." + std::to_string(member.index) + "." + std::to_string(member.record.pid) + "." +
+         std::to_string(member.record.start_time);
+}
+
 bool Lives::any_alive() const {
   return std::any_of(members.begin(), members.end(), [](const auto& m) { return m.state == MemberLife::kAlive; });
 }
 
 const MemberLife* Lives::first_dead(const std::set<std::string>& known) const {
   for (const MemberLife& member : members)
-    if (member.state == MemberLife::kDied && !known.contains(name_of(epoch, member))) return &member;
+    if (member.state == MemberLife::kDied && !known.contains(name_of(member))) return &member;
   return nullptr;
 }
 
@@ -105,14 +104,14 @@ int Lives::exit_status() const {
 std::set<std::string> Lives::dead() const {
   std::set<std::string> names;
   for (const MemberLife& member : members)
-    if (member.state == MemberLife::kDied) names.insert(name_of(epoch, member));
+    if (member.state == MemberLife::kDied) names.insert(name_of(member));
   return names;
 }
 
 std::set<std::string> Lives::elsewhere() const {
   std::set<std::string> names;
   for (const MemberLife& member : members)
-    if (member.state == MemberLife::kLeft && !member.record.left) names.insert(name_of(epoch, member));
+    if (member.state == MemberLife::kLeft && !member.record.left) names.insert(name_of(member));
   return names;
 }
 

@@ -110,7 +110,8 @@ std::string describe_process(pid_t pid) {
   return "process " + std::to_string(pid) + " (" + name + ")" + describe_state(process_stat(pid).state);
 }
 
-Status start_process(const std::vector<std::string>& words, int output, pid_t* pid, TakenOutput taken) {
+Status start_process(const std::vector<std::string>& words, int output, pid_t* pid, TakenOutput taken,
+                     ProcessGroup group) {
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
@@ -122,6 +123,7 @@ Status start_process(const std::vector<std::string>& words, int output, pid_t* p
   if (*pid > 0) return {};
   if (*pid < 0) return Status::of(Code::kIo, errno, "cannot fork: %s", std::strerror(errno));
   give_back_inherited_signals();
+  if (group == ProcessGroup::kOwn) ::setpgid(0, 0);
   if (output >= 0) ::dup2(output, 1);
   if (output >= 0 && taken == TakenOutput::kAll) ::dup2(output, 2);
   ::execv(arguments[0], arguments.data());

@@ -27,10 +27,11 @@ std::string describe_process(pid_t pid);
 std::string describe_state(char state);
 
 enum class TakenOutput { kAll, kWithoutErrors };
+enum class ProcessGroup { kShared, kOwn };  // kOwn: the terminal's signals are not for it
 // A command line as a child of this process. `output`: 1 and, with kAll, 2 of the child; -1: as here. It has signals
 // as this process has inherited them. kIo.
 Status start_process(const std::vector<std::string>& words, int output, pid_t* pid,
-                     TakenOutput taken = TakenOutput::kAll);
+                     TakenOutput taken = TakenOutput::kAll, ProcessGroup group = ProcessGroup::kShared);
 
 // The file of this command, as it was called at the first call: an upgrade may put another one there.
 const std::string& own_program();

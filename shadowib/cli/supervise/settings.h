@@ -14,6 +14,7 @@ namespace shadowib::cli {
 
 struct SuperviseSettings {
   Common common;
+  const char* name = "supervise";  // of the command, for what it tells
   std::string job;
   Arguments command;
   Pace pace;
@@ -37,6 +38,10 @@ inline constexpr int kBySignal = 128;  // and its number
 
 // "shadowib: supervise J: TEXT" on standard error.
 void tell(const SuperviseSettings& settings, const std::string& text);
+
+// One supervisor a job: takes the lock of `path`. *lock is owned by the caller: release_alive_lock(). One that a lost
+// host seems to hold ends with the file server's lease, which is waited for. kBusy: the job has a supervisor.
+Status take_supervisor_lock(const SuperviseSettings& settings, const std::string& path, int* lock);
 
 // A command of shadowib for the job, with its directory and exchange.
 std::vector<std::string> command_line_of(const SuperviseSettings& settings, std::vector<std::string> words);

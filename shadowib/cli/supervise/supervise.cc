@@ -84,22 +84,6 @@ Status take_variables(Given* given) {
   return {};
 }
 
-// One supervisor a job. A lock that a lost host seems to hold ends with the file server's lease.
-Status take_lock(const SuperviseSettings& settings, int* lock) {
-  const std::string path = job_paths(settings.common.directory, settings.job).supervisor;
-  const Deadline deadline = Deadline::in_ms(kLostHostMs);
-  for (bool told = false; (*lock = hold_alive_lock(path)) < 0; told = true) {
-    if (errno != EAGAIN && errno != EWOULDBLOCK) return file_error(errno, "lock", path);
-    const LockHolder holder = lock_holder(path);
-    if (holder.host == host_name() || holder.host.empty() || deadline.has_passed())
-      return Status::of(Code::kBusy, 0, "job %.64s is supervised already (process %d on %.64s)", settings.job.c_str(),
-                        holder.pid, holder.host.c_str());
-    if (!told) tell(settings, "waiting for the supervisor on " + holder.host + ", or for the end of its lock");
-    ::usleep(200000);
-  }
-  return note_lock_holder(*lock, path);
-}
-
 int supervise(Given& given) {
   SuperviseSettings& settings = given.settings;
   (void)own_program();  // while it is there
@@ -109,7 +93,9 @@ int supervise(Given& given) {
   if (!leave_init_behind())
     return fail(settings.common, Status::of(Code::kIo, errno, "cannot fork: %s", std::strerror(errno)));
   int lock = -1;
-  if (Status s = take_lock(settings, &lock); !s.ok()) return fail(settings.common, s);
+  if (Status s = take_supervisor_lock(settings, job_paths(settings.common.directory, settings.job).supervisor, &lock);
+      !s.ok())
+    return fail(settings.common, s);
   int code = 0;
   {
     Supervisor supervisor(settings);
@@ -124,7 +110,21 @@ int supervise(Given& given) {
 }  // namespace
 
 void tell(const SuperviseSettings& settings, const std::string& text) {
-  std::fprintf(stderr, "shadowib: supervise %s: %s\n", settings.job.c_str(), text.c_str());
+  std::fprintf(stderr, "shadowib: %s %s: %s\n", settings.name, settings.job.c_str(), text.c_str());
+}
+
+Status take_supervisor_lock(const SuperviseSettings& settings, const std::string& path, int* lock) {
+  const Deadline deadline = Deadline::in_ms(kLostHostMs);
+  for (bool told = false; (*lock = hold_alive_lock(path)) < 0; told = true) {
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return file_error(errno, "lock", path);
+    const LockHolder holder = lock_holder(path);
+    if (holder.host == host_name() || holder.host.empty() || deadline.has_passed())
+      return Status::of(Code::kBusy, 0, "job %.64s is supervised already (process %d on %.64s)", settings.job.c_str(),
+                        holder.pid, holder.host.c_str());
+    if (!told) tell(settings, "waiting for the supervisor on " + holder.host + ", or for the end of its lock");
+    ::usleep(200000);
+  }
+  return note_lock_holder(*lock, path);
 }
 
 std::vector<std::string> command_line_of(const SuperviseSettings& settings, std::vector<std::string> words) {

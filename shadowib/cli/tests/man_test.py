@@ -11,7 +11,7 @@ import unittest
 
 COMMAND, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
 MAN = SOURCE / "docs" / "man"
-COMMANDS = ("run", "supervise", "checkpoint", "restart", "status", "line", "history", "report", "list", "inspect", "verify", "gc", "rebuild", "flush", "keeper",
+COMMANDS = ("run", "supervise", "tend", "checkpoint", "restart", "status", "line", "history", "report", "list", "inspect", "verify", "gc", "rebuild", "flush", "keeper",
             "worker", "doctor")
 
 
