@@ -10,10 +10,10 @@
 #include <map>
 #include <set>
 
+#include "hooks/command/coordinator_drive.h"
 #include "hooks/command/coordinator_manifest.h"
 #include "hooks/command/copies.h"
 #include "hooks/command/federation_view.h"
-#include "hooks/command/room.h"
 #include "hooks/command/silent_member.h"
 #include "hooks/imager/checkpoint_set.h"
 #include "hooks/imager/descriptors.h"
@@ -39,15 +39,11 @@ constexpr int kJoinWaitMs = 5000;
 constexpr int kSliceMs = 50;             // between looks at the members' locks
 constexpr int kEndsMs = 5;               // the same, when they are about to end
 constexpr std::int64_t kLooksApart = 9;  // at least so many times as long as a look takes
-constexpr std::int64_t kSilenceNs = 1'500'000'000;
-constexpr int kResumeWaitMs = 10000;  // for members to say they go on, or to be dead
-constexpr int kAttempts = 3;          // if a member leaves in an orderly way before anybody was stopped
-constexpr int kPassingAttempts = 8;   // at least, if a member is in the middle of something that passes (EAGAIN)
-constexpr std::int64_t kPassingNs =
-    5'000'000'000;                                // and at least for so long: processes that MPI starts take seconds
-constexpr int kTooLittleMs = 1000;                // of time for an attempt, to make anything of its coming too late
-constexpr int kPauseMs = 25, kMostPauseMs = 400;  // before the second of them, more with each, and the longest
-constexpr int kTurnMs = 20;                       // between tries to take a cluster's turn
+constexpr int kResumeWaitMs = 10000;     // for members to say they go on, or to be dead
+constexpr int kTooLittleMs = 1000;       // of time for an attempt, to make anything of its coming too late
+constexpr int kPassingAttempts = 8;      // at least, if a member is in the middle of something that passes (EAGAIN)
+constexpr std::int64_t kPassingNs = 5'000'000'000;  // and at least so long: processes that MPI starts take seconds
+constexpr int kPauseMs = 25, kMostPauseMs = 400;    // before the second attempt, more with each, and the longest
 
 std::string now_utc() {
   time_t now = ::time(nullptr);
@@ -66,197 +62,13 @@ std::uint64_t most_bytes(const SetManifest& manifest, const NearHosts& hosts) {
   return most;
 }
 
-// One checkpoint as its command drives it. The members notice the end of this object by its lock.
-class Drive {
- public:
-  // `last`: what passes is not waited for any longer. `full`: stores that ran out of space in attempts before.
-  Drive(const CheckpointOptions& options, JobView& view, int attempt, bool last, const std::vector<StoreSpec>& full)
-      : options_(options),
-        view_(view),
-        attempt_(attempt),
-        last_(last),
-        plan_(options.store),
-        near_place_(options.near_place),
-        full_(full),
-        compression_(options.compression) {}
-  ~Drive() {
-    close_owned_descriptor(lock_);
-    for (const int turn : turns_) close_owned_descriptor(turn);
-  }
-  Drive(const Drive&) = delete;
-  Drive& operator=(const Drive&) = delete;
+}  // namespace
 
-  Status run(CheckpointReport* report);
-  // Whether a checkpoint that ended so is worth another attempt: a member is in the middle of something that passes,
-  // or left by itself before any was stopped.
-  bool worth_another(const Status& status) const {
-    return passes(status) ? !last_ : left_early_ && attempt_ < kAttempts;
-  }
-  static bool passes(const Status& status) { return status.code() == Code::kRefused && status.error() == EAGAIN; }
-  // A store that was chosen had less room than was expected: what it lacks shows when it is written to.
-  bool ran_out_of_space(const Status& status) const {
-    return options_.choice && going_ && (status.error() == ENOSPC || status.error() == EDQUOT);
-  }
-  const StoreSpec& plan() const { return plan_; }
-  // The job has another epoch by now.
-  static bool is_outdated(const Status& status) { return status.code() == Code::kBusy && status.error() == ESTALE; }
-
- private:
-  bool is_clc() const { return cluster_ != kWholeJob; }
-  std::string which() const;
-  Status find_cluster();
-  Status take_turn(unsigned cluster);
-  Status take_all_turns();
-  Status take_number();
-  Status find_members();
-  Status judge_dead() const;
-  Status keep_cluster();
-  Status judge_number() const;
-  Status request();
-  Status join_borders();
-  void describe_clusters(SetManifest* manifest) const;
-  Status claim(const std::string& set_path);
-  Status find_base();
-  bool wants_keepers() const;
-  Status drive(CheckpointReport* report);
-  Status find_hosts();
-  Status choose(const std::map<std::uint32_t, Fields>& rooms);
-  // A CLC's members have the next SN before their threads run, and so wait for its commit.
-  bool is_forked() const { return options_.forked && !options_.kill && !is_clc(); }
-  Status judge_savers();
-  void remove_near();
-  // Waits until every member has published `what`/<index> and returns the values; fails as soon as one gives up or
-  // dies.
-  Status collect(const char* what, std::map<std::uint32_t, std::string>* values);
-  Status check_members();
-  Status check_locks();
-  Status late();
-  std::vector<std::uint32_t> indices() const;
-  std::set<std::uint32_t> entered(const char* barrier);
-  bool all_at(const char* barrier) { return entered(barrier).size() >= members_.size(); }
-  Status judge_silent();
-  Status failure_of_members(const std::string& abort_text);
-  Status commit(CheckpointReport* report);
-  void tell_outcome(const Fields& fields, bool ended_by_kill);
-  void forget_earlier();
-  void show_progress(std::size_t saved);
-  std::string id() const { return checkpoint_id(cluster_, n_); }
-  std::string key(const std::string& rest) const { return checkpoint_key_of(view_.epoch, id(), rest); }
-  // Without the epoch.
-  std::string below(const std::string& rest) const { return checkpoint_key_of("", id(), rest).substr(1); }
-  Status get(const std::string& rest, Fields* fields, bool* found) {
-    return view_.fields(below(rest), fields, found);
-  }
-
-  const CheckpointOptions& options_;
-  JobView& view_;
-  const int attempt_;
-  const bool last_;
-  std::vector<MemberStatus> members_;
-  unsigned cluster_ = kWholeJob;
-  FederationView federation_;
-  SetCluster clc_;
-  Fields decision_;  // over the CLC
-  std::uint64_t n_ = 0;
-  int lock_ = -1;
-  std::vector<int> turns_;  // locks
-  StoreSpec plan_;          // where images lie, with its place
-  std::string near_place_;
-  const std::vector<StoreSpec>& full_;
-  Compression compression_;
-  std::vector<StoreOption> considered_;
-  std::unique_ptr<Store> store_;
-  std::string staging_, set_id_;
-  std::string base_;     // path of the set that an incremental checkpoint goes by
-  MemberTables tables_;  // of descriptors
-  NearHosts hosts_;      // of a near store
-  std::uint32_t number_ = 0;
-  Deadline deadline_ = Deadline::in_ms(0);
-  std::int64_t silence_ns_ = 0;  // CLOCK_MONOTONIC of the next look at members that do not answer
-  std::int64_t locks_ns_ = 0;    // and at their locks
-  bool left_early_ = false, requested_ = false;
-  bool unheard_ = false;  // a member cannot answer, so nobody waits for its word
-  CheckpointProgress progress_;
-  bool going_ = false;  // members have been told to save
-};
-
-std::string Drive::which() const { return is_clc() ? ", cluster " + options_.cluster + "," : ""; }
-
-Status Drive::find_cluster() {
-  if (options_.cluster.empty()) return {};
-  SHADOWIB_TRY(read_federation(view_, &federation_));
-  const ViewedCluster* cluster = federation_.find(options_.cluster);
-  if (cluster == nullptr) return no_such_cluster(federation_, view_.job, options_.cluster);
-  cluster_ = cluster->index;
-  return take_turn(cluster_);
-}
-
-// A cluster's checkpoints come one by one, and those of the whole job are everybody's. Who joins the cluster
-// meanwhile waits (agent/own_cluster.h).
-Status Drive::take_turn(unsigned cluster) {
-  const std::string path = view_.alive(turn_lock(cluster));
-  const int turn = hold_alive_lock(path);
-  if (turn < 0 && errno != EAGAIN)
-    return Status::of(Code::kIo, errno, "cannot lock %.200s: %.60s", path.c_str(), std::strerror(errno));
-  if (turn < 0)
-    return Status::of(Code::kBusy, 0, "a checkpoint of cluster %.32s of job %.64s, or of the whole job, is under way",
-                      federation_.clusters[cluster].name.c_str(), view_.job.c_str());
-  turns_.push_back(turn);
-  return {};
-}
-
-// Of a federation: those of all clusters, and then its members again, of whom none joins any more. A CLC that is
-// under way has its own turn alone and asks for no other, so this command may wait for it with turns in its hand.
-Status Drive::take_all_turns() {
-  const auto has_cluster = [](const MemberStatus& m) { return !m.cluster.empty(); };
-  if (is_clc() || std::none_of(members_.begin(), members_.end(), has_cluster)) return {};
-  SHADOWIB_TRY(read_federation(view_, &federation_));
-  for (const ViewedCluster& cluster : federation_.clusters) {
-    Status status = take_turn(cluster.index);
-    for (; status.code() == Code::kBusy && !deadline_.has_passed(); status = take_turn(cluster.index))
-      raw_sleep_ms(kTurnMs);
-    SHADOWIB_TRY(status);
-  }
-  silence_ns_ = monotonic_ns() + kSilenceNs;
-  return find_members();
-}
-
-// The number of this checkpoint, and the right to it: whoever holds its lock. Numbers only grow.
-Status Drive::take_number() {
-  const std::string request = "control/" + request_name(cluster_);
-  for (;;) {
-    Fields fields;
-    bool found = false;
-    SHADOWIB_TRY(view_.fields(request, &fields, &found));
-    const std::uint64_t latest = found ? field_number(fields, "n") : 0;
-    const std::string running = view_.alive("ckpt" + checkpoint_id(cluster_, latest));
-    if (latest > 0 && is_alive(running))
-      return Status::of(Code::kBusy, 0, "a checkpoint of job %.64s%.40s is under way", view_.job.c_str(),
-                        which().c_str());
-    n_ = latest + 1;
-    const std::string path = view_.alive("ckpt" + id());
-    lock_ = hold_alive_lock(path);
-    if (lock_ < 0 && errno == EAGAIN)
-      return Status::of(Code::kBusy, 0, "a checkpoint of job %.64s%.40s is under way", view_.job.c_str(),
-                        which().c_str());
-    if (lock_ < 0)
-      return Status::of(Code::kIo, errno, "cannot lock %.200s: %.60s", path.c_str(), std::strerror(errno));
-    found = false;
-    fields.clear();
-    SHADOWIB_TRY(view_.fields(request, &fields, &found));
-    if (!found || field_number(fields, "n") < n_) {
-      // Nobody takes a number up to `latest` any more.
-      if (latest > 0) ::unlink(running.c_str());
-      return {};
-    }
-    close_owned_descriptor(lock_);  // somebody took that number, and ended, since we looked
-    lock_ = -1;
-  }
-}
+std::string CheckpointDrive::which() const { return is_clc() ? ", cluster " + options_.cluster + "," : ""; }
 
 // A set without processes that come later could not be restarted as a whole. A restart brings back those of its set,
 // whatever the first start was told.
-Status Drive::judge_number() const {
+Status CheckpointDrive::judge_number() const {
   if (!view_.epoch.starts_with("g0-")) return {};
   std::uint64_t expected = 0;
   for (const MemberStatus& member : members_) expected = std::max(expected, member.expects);
@@ -267,7 +79,7 @@ Status Drive::judge_number() const {
                     members_.size(), static_cast<unsigned long>(expected), view_.job.c_str());
 }
 
-Status Drive::find_members() {
+Status CheckpointDrive::find_members() {
   SHADOWIB_TRY(wait_for_joining(view_, std::min(kJoinWaitMs, options_.timeout_ms)));
   SHADOWIB_TRY(list_members(view_, &members_));
   const Status complete = judge_number();
@@ -294,37 +106,13 @@ Status Drive::find_members() {
   return {};
 }
 
-// A cluster goes back to its newest CLC. One without a member that has died would leave it out for ever.
-Status Drive::judge_dead() const {
-  for (const MemberStatus& member : members_)
-    if (!member.alive && !member.gone && !member.cluster.empty())
-      return Status::of(
-          Code::kRefused, EAGAIN,
-          "%.150s of cluster %.32s has died; `shadowib restart --job %.64s` takes its cluster back to a "
-          "checkpoint that has it",
-          describe(member).c_str(), member.cluster.c_str(), view_.job.c_str());
-  return {};
-}
-
-// The members of the CLC. A job that is mixed has come about past `run`.
-Status Drive::keep_cluster() {
-  if (!is_clc()) return {};
-  for (const MemberStatus& member : members_)
-    if (member.alive && member.cluster.empty())
-      return Status::of(Code::kRefused, 0,
-                        "%.150s is in no cluster, and the job has clusters: start all its processes with --cluster",
-                        describe(member).c_str());
-  std::erase_if(members_, [this](const MemberStatus& m) { return m.cluster != options_.cluster; });
-  return {};
-}
-
-bool Drive::wants_keepers() const {
+bool CheckpointDrive::wants_keepers() const {
   if (options_.choice) return options_.keepers || options_.choice->survive > 0;
   return plan_.is_redundant() || (plan_.is_near() && options_.keepers);
 }
 
 // The newest set: members find out whether its images are of use.
-Status Drive::find_base() {
+Status CheckpointDrive::find_base() {
   std::vector<StoredSet> sets;
   SHADOWIB_TRY(store_->list(&sets));
   std::uint32_t newest = 0;
@@ -336,7 +124,7 @@ Status Drive::find_base() {
   return {};
 }
 
-Status Drive::request() {
+Status CheckpointDrive::request() {
   set_id_ = random_hex(16);
   store_ = open_directory_store(view_.directory);
   SHADOWIB_TRY(store_->stage(set_owner(view_.job, options_.cluster), &staging_, &number_));
@@ -368,85 +156,13 @@ Status Drive::request() {
   return fault_point(Phase::kRequested);
 }
 
-// What members hold when the cluster has settled shares one CLC. Members' D may differ: one delivers what the others
-// have not heard of (--hold). The cluster's is the greatest.
-Status Drive::join_borders() {
-  if (!is_clc()) return {};
-  std::map<std::uint32_t, std::string> words;
-  SHADOWIB_TRY(collect("border", &words));
-  // Nothing comes any more: messages so far are of clusters, and of SNs, that are there now.
-  SHADOWIB_TRY(read_federation(view_, &federation_));
-  federation::RunningCluster running;
-  std::vector<federation::Stamp> held;
-  bool first = true;
-  for (const MemberStatus& member : members_) {
-    Fields fields;
-    BorderReport report;
-    SHADOWIB_TRY(view_.decode(below("border/" + std::to_string(member.index)), words.at(member.index), &fields));
-    SHADOWIB_TRY(decode_border(fields, &report));
-    if (first) running = report.running;
-    if (report.running.index != cluster_ || report.running.sn != running.sn ||
-        !(report.running.incarnations == running.incarnations))
-      return Status::of(Code::kAborted, 0, "%.150s has SN %u, and others of its cluster have SN %u; try again",
-                        describe(member).c_str(), report.running.sn, running.sn);
-    running.depends.raise(report.running.depends);
-    held.insert(held.end(), report.held.begin(), report.held.end());
-    first = false;
-  }
-  federation::Policy policy{};
-  if (!parse_policy(federation_.policy, &policy))
-    return Status::of(Code::kVersion, 0, "the clusters have policy %.40s, which this shadowib does not know",
-                      federation_.policy.c_str());
-  running.depends = bounded(federation_, running);
-  SHADOWIB_TRY(federation::next_clc(policy, running, possible(federation_, held), &clc_.record));
-  clc_.name = options_.cluster;
-  if (members_.front().meets >= kFirstTellsWiring) clc_.wired.emplace();  // all are of one version
-  for (const ViewedCluster& other : federation_.clusters)
-    if (clc_.wired && other.index != cluster_ && federation_.wired.contains(std::minmax(cluster_, other.index)))
-      clc_.wired->push_back(other.index);
-  clc_.claim = clc_key(view_.epoch, cluster_, clc_name(clc_.record.incarnation, clc_.record.sn, n_));
-  return {};
-}
-
-// A CLC says which one it is; a set of a whole federation, who was in which cluster.
-void Drive::describe_clusters(SetManifest* manifest) const {
-  if (is_clc()) manifest->cluster = clc_;
-  if (is_clc() || !federation_.exists()) return;
-  manifest->federation.policy = federation_.policy;
-  for (const ViewedCluster& cluster : federation_.clusters) {
-    manifest->federation.clusters.push_back({cluster.name, cluster.index, {}});
-    for (const MemberStatus& member : members_)
-      if (member.cluster == cluster.name) manifest->federation.clusters.back().members.push_back(member.index);
-  }
-}
-
-// The set is there; now it is decided that it counts, unless a member has taken this command for dead and has decided
-// that it does not.
-Status Drive::claim(const std::string& set_path) {
-  if (!is_clc()) return {};
-  SHADOWIB_TRY(fault_point(Phase::kRenamed));
-  Decision mine, decided;
-  mine.record = clc_.record;
-  mine.record.claim = federation::ClcRecord::Claim::kCommitted;
-  mine.set = set_name(set_owner(view_.job, options_.cluster), number_);
-  mine.set_id = set_id_;
-  mine.at_ms = static_cast<std::int64_t>(::time(nullptr)) * 1000;
-  mine.by = "command";
-  SHADOWIB_TRY(decide(*view_.exchange, view_.epoch, n_, mine, &decided));
-  decision_ = encode_decision(decided);
-  if (decided.record.claim == federation::ClcRecord::Claim::kCommitted) return {};
-  (void)store_->remove(set_path).ok();  // gc takes what stays
-  return Status::of(Code::kAborted, 0, "%.60s has given this checkpoint up before it was committed",
-                    decided.by.c_str());
-}
-
-std::vector<std::uint32_t> Drive::indices() const {
+std::vector<std::uint32_t> CheckpointDrive::indices() const {
   std::vector<std::uint32_t> indices;
   for (const MemberStatus& member : members_) indices.push_back(member.index);
   return indices;
 }
 
-std::set<std::uint32_t> Drive::entered(const char* barrier) {
+std::set<std::uint32_t> CheckpointDrive::entered(const char* barrier) {
   std::vector<std::string> names;
   std::set<std::uint32_t> members;
   if (!view_.exchange->entered(key(std::string("b/") + barrier), &names).ok()) return members;
@@ -466,7 +182,7 @@ constexpr struct {
                 {"50", false, Phase::kQuiesce},
                 {"50", true, Phase::kInspect}};
 
-void Drive::show_progress(std::size_t saved) {
+void CheckpointDrive::show_progress(std::size_t saved) {
   CheckpointProgress now = progress_;
   now.members = static_cast<std::uint32_t>(members_.size());
   now.members_saved = static_cast<std::uint32_t>(saved);
@@ -482,7 +198,7 @@ void Drive::show_progress(std::size_t saved) {
 }
 
 // The reason a member gave, rather than its echo in those who were told to give up.
-Status Drive::failure_of_members(const std::string& abort_text) {
+Status CheckpointDrive::failure_of_members(const std::string& abort_text) {
   Collection reasons(*view_.exchange, key("fail"), indices());
   SHADOWIB_TRY(reasons.look());
   for (const auto& member : members_) {
@@ -496,7 +212,7 @@ Status Drive::failure_of_members(const std::string& abort_text) {
   return Status::of(Code::kAborted, 0, "%.350s", abort_text.c_str());
 }
 
-Status Drive::check_locks() {
+Status CheckpointDrive::check_locks() {
   const std::int64_t began = monotonic_ns();
   for (const auto& member : members_) {
     const std::string index = std::to_string(member.index);
@@ -514,7 +230,7 @@ Status Drive::check_locks() {
   return {};
 }
 
-Status Drive::check_members() {
+Status CheckpointDrive::check_members() {
   std::string text;
   bool aborted = false;
   SHADOWIB_TRY(view_.exchange->get(key("abort"), &text, &aborted));
@@ -525,7 +241,7 @@ Status Drive::check_members() {
 }
 
 // The first member that has not come to where the others wait for it.
-Status Drive::late() {
+Status CheckpointDrive::late() {
   const auto first_but = [this](const auto& there) {
     return std::find_if(members_.begin(), members_.end(),
                         [&](const MemberStatus& m) { return !there.contains(m.index); });
@@ -548,7 +264,7 @@ Status Drive::late() {
 }
 
 // A member that can answer does so at once.
-Status Drive::judge_silent() {
+Status CheckpointDrive::judge_silent() {
   if (progress_.phase != 0 || monotonic_ns() < silence_ns_) return {};
   silence_ns_ = monotonic_ns() + kSilenceNs;
   Collection heard(*view_.exchange, key("phase"), indices());
@@ -563,7 +279,7 @@ Status Drive::judge_silent() {
   return {};
 }
 
-Status Drive::collect(const char* what, std::map<std::uint32_t, std::string>* values) {
+Status CheckpointDrive::collect(const char* what, std::map<std::uint32_t, std::string>* values) {
   Collection published(*view_.exchange, key(what), indices());
   for (;;) {
     SHADOWIB_TRY(published.look());
@@ -576,7 +292,7 @@ Status Drive::collect(const char* what, std::map<std::uint32_t, std::string>* va
   return {};
 }
 
-Status Drive::commit(CheckpointReport* report) {
+Status CheckpointDrive::commit(CheckpointReport* report) {
   MemberResults results;
   SHADOWIB_TRY(collect("saved", &results.saved));
   const std::int64_t saved_ns = monotonic_ns();
@@ -619,7 +335,7 @@ Status Drive::commit(CheckpointReport* report) {
 }
 
 // Publishes how it ended and waits, bounded, until every member goes on (or is dead).
-void Drive::tell_outcome(const Fields& fields, bool ended_by_kill) {
+void CheckpointDrive::tell_outcome(const Fields& fields, bool ended_by_kill) {
   if (!view_.exchange->publish(key("outcome"), encode_fields(fields)).ok() || unheard_) return;
   const Deadline deadline = Deadline::in_ms(kResumeWaitMs);
   Collection done(*view_.exchange, key("done"), indices());
@@ -633,7 +349,7 @@ void Drive::tell_outcome(const Fields& fields, bool ended_by_kill) {
 }
 
 // What earlier checkpoints have left in the exchange: every member has been in this one since.
-void Drive::forget_earlier() {
+void CheckpointDrive::forget_earlier() {
   std::vector<std::string> numbers;
   if (!view_.exchange->list(view_.key("ckpt"), &numbers).ok()) return;
   const std::string before = is_clc() ? std::to_string(cluster_) + "." : "";
@@ -645,77 +361,7 @@ void Drive::forget_earlier() {
   }
 }
 
-// Where images would stay; refused before anything is written if copies or parities could not be kept apart.
-Status Drive::find_hosts() {
-  if (!plan_.is_near() && !options_.choice) return {};
-  std::map<std::uint32_t, Fields> rooms;
-  for (const auto& member : members_) {
-    Fields fields;
-    bool found = false;
-    SHADOWIB_TRY(get("near/" + std::to_string(member.index), &fields, &found));
-    if (!found)
-      return Status::of(Code::kVersion, 0,
-                        "%.200s has a library of an older shadowib, which cannot keep its image near; use --store "
-                        "central",
-                        describe(member).c_str());
-    hosts_.host_of[member.index] = field_text(fields, "host");
-    hosts_.domains[field_text(fields, "host")] = field_text(fields, "domain");
-    if (options_.choice) rooms[member.index] = std::move(fields);
-  }
-  if (options_.choice) SHADOWIB_TRY(choose(rooms));
-  return check_hosts(plan_, hosts_);
-}
-
-// By what each member tells of its size and its host's room. If none has it, images may turn out smaller than they
-// are known to: they are compressed, or by another amount than is recorded.
-Status Drive::choose(const std::map<std::uint32_t, Fields>& rooms) {
-  const StoreChoice& choice = *options_.choice;
-  const auto choose_by = [&](double part) {
-    StoreQuestion question = describe_room(choice, view_.directory, members_, rooms, hosts_, part);
-    question.full = full_;
-    considered_ = rank_stores(question);
-    return choose_store_of(considered_, &plan_);
-  };
-  const double part = expected_part(choice.rates, compression_);
-  if (const Status plain = choose_by(part); !plain.ok()) {
-    const std::vector<StoreOption> considered = considered_;
-    const bool is_plain = compression_ == Compression::kNone;
-    const Compression smaller = is_plain ? Compression::kLz4 : compression_;
-    const double recorded = expected_part(choice.rates, smaller);
-    if ((is_plain && !choice.may_compress) || (!is_plain && recorded < 1) ||
-        !choose_by(recorded < 1 ? recorded : kUsualPart).ok()) {
-      considered_ = considered;
-      return plain;
-    }
-    compression_ = smaller;
-  }
-  near_place_ = plan_.tier == Tier::kMem ? choice.mem_place : plan_.tier == Tier::kDisk ? choice.disk_place : "";
-  return {};
-}
-
-// A library that does not know savers does not come to their barriers.
-Status Drive::judge_savers() {
-  if (!is_forked()) return {};
-  Collection savers(*view_.exchange, key("save"), indices());
-  SHADOWIB_TRY(savers.look());
-  for (const auto& member : members_)
-    if (savers.missing().contains(member.index))
-      return Status::of(
-          Code::kVersion, 0,
-          "%.200s has a library of an older shadowib, which writes its image while it stands; use --save "
-          "stopped",
-          describe(member).c_str());
-  return {};
-}
-
-void Drive::remove_near() {
-  if (!plan_.is_near()) return;
-
-  (void)remove_near_set(near_place_, view_.job, set_id_).ok();
-  if (plan_.is_redundant()) drop_copies(view_.directory, view_.job, near_place_, set_id_);
-}
-
-Status Drive::drive(CheckpointReport* report) {
+Status CheckpointDrive::drive(CheckpointReport* report) {
   SHADOWIB_TRY(request());
   SHADOWIB_TRY(collect("fds", &tables_));
   SHADOWIB_TRY(join_borders());
@@ -735,7 +381,7 @@ Status Drive::drive(CheckpointReport* report) {
   return commit(report);
 }
 
-Status Drive::run(CheckpointReport* report) {
+Status CheckpointDrive::run(CheckpointReport* report) {
   deadline_ = Deadline::in_ms(options_.timeout_ms);
   silence_ns_ = monotonic_ns() + kSilenceNs;
   SHADOWIB_TRY(find_cluster());
@@ -767,8 +413,6 @@ Status Drive::run(CheckpointReport* report) {
   return {};
 }
 
-}  // namespace
-
 Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report) {
   const Deadline deadline = Deadline::in_ms(options.timeout_ms);
   const std::int64_t began_ns = monotonic_ns();
@@ -779,7 +423,7 @@ Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report
     JobView view;
     SHADOWIB_TRY(open_job(options.directory, options.job, options.exchange, &view));
     const bool last = attempt >= kPassingAttempts && monotonic_ns() - began_ns >= kPassingNs;
-    Drive drive(left, view, attempt, last, full);
+    CheckpointDrive drive(left, view, attempt, last, full);
     const Status status = drive.run(report);
     if (drive.ran_out_of_space(status) && !deadline.has_passed()) {
       full.push_back(drive.plan());
@@ -787,14 +431,14 @@ Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report
       --attempt;  // the members were not in the way
       continue;
     }
-    if (Drive::is_outdated(status) && !deadline.has_passed()) {
+    if (CheckpointDrive::is_outdated(status) && !deadline.has_passed()) {
       left.timeout_ms = std::max(deadline.left_ms(), 1);
       --attempt;  // it was none: nobody has been asked
       continue;
     }
     if (status.code() == Code::kTimeout && !refusal.ok() && left.timeout_ms < kTooLittleMs) return refusal;
     if (status.ok() || !drive.worth_another(status)) return status;
-    if (Drive::passes(status)) {
+    if (CheckpointDrive::passes(status)) {
       refusal = status;
       raw_sleep_ms(std::min(attempt * kPauseMs, kMostPauseMs));
     }
