@@ -1,0 +1,43 @@
+// A restart whose members are spread over hosts (--hosts).
+#include <filesystem>
+
+#include "shadowib/cli/host_shares.h"
+#include "shadowib/cli/restart_hosts.h"
+#include "shadowib/cli/restart_kinds.h"
+#include "shadowib/command_line/hosts.h"
+
+namespace shadowib::cli {
+
+int restart_on_hosts(const RestartArguments& arguments, const SetManifest& manifest) {
+  const Common& common = arguments.common;
+  std::vector<command_line::Host> hosts;
+  if (const std::string why = command_line::parse_hosts(arguments.hosts, &hosts); !why.empty())
+    return fail(common, Status::of(Code::kUsage, 0, "%.200s", why.c_str()));
+  if (arguments.members || arguments.workers >= 0 || arguments.far.given() || common.json)
+    return fail(common, Status(Code::kUsage, 0,
+                               "--hosts does not go with --members, --workers, --json and options of far places"));
+  Companies companies;
+  if (Status s = find_companies(manifest, &companies); !s.ok()) return fail(common, s);
+  std::error_code error;
+  std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe", error).string(),
+                                 "restart",
+                                 std::filesystem::absolute(manifest.path, error).lexically_normal().string(),
+                                 "--held",
+                                 "--dir",
+                                 common.directory,
+                                 "--files",
+                                 arguments.files,
+                                 "--wait",
+                                 std::to_string(arguments.wait_s),
+                                 "--timeout",
+                                 std::to_string(arguments.timeout_s)};
+  if (arguments.lease_s > 0) words.insert(words.end(), {"--lease", std::to_string(arguments.lease_s)});
+  if (!common.exchange.empty()) words.insert(words.end(), {"--exchange", common.exchange});
+  if (!arguments.backend.empty()) words.insert(words.end(), {"--backend", arguments.backend});
+  if (!arguments.network.empty()) words.insert(words.end(), {"--network", arguments.network});
+  const std::string shell = !arguments.shell.empty() ? arguments.shell : environment("RSH");
+  return run_shares(common, manifest.job, share_out(companies, hosts), shell.empty() ? "ssh" : shell, words,
+                    arguments.lease_s);
+}
+
+}  // namespace shadowib::cli
