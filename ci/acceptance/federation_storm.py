@@ -1,0 +1,143 @@
+"""FED_STORM: storms of random verbs (shadowib-storm) in two clusters. Within them: B is checkpointed alone and killed at random moments, goes back to its
+last CLC, and A is never stopped. Across them: each is checkpointed alone, at random moments and as messages demand, and the whole job is killed and
+restarted. A ledger knows every byte: nothing is lost, doubled, early, corrupted or reordered, and nothing hangs."""
+import json
+import pathlib
+import random
+import time
+
+from common import Case, Failure, Line, check, main
+from federation_clusters import CLUSTERS
+from federation_restart import Recovered
+from jobs import REFUSED, wait_for
+from storms import FAULTS
+
+PROCESSES, MOST_REFUSED, MOST_IDLE_S = 2, 3, 300
+
+
+class Storms(Recovered):
+    """`across`: one storm, whose ranks 0 and 1 are in A; else one in each cluster."""
+
+    def __init__(self, case: Case, across: bool, *options: str):
+        super().__init__(case, clusters=())
+        self.rng, self.refusals, self.across = random.Random(case.random().getrandbits(48)), [], across
+        self.areas = {name: case.work / ("area" if across else f"area-{name}") for name in CLUSTERS}
+        for area in set(self.areas.values()):
+            area.mkdir()
+        for number, cluster in enumerate(CLUSTERS):
+            seed = self.rng.getrandbits(48) | 1 if number == 0 or not across else seed
+            for rank in self.ranks(cluster):
+                words = [case.line.program("shadowib-storm"), "--seed", str(seed), "--processes", str(PROCESSES * (2 if across else 1)), "--area",
+                         str(self.areas[cluster]), "--rank", str(rank), "--transports", "rc"]
+                self.job.programs.append(self.run(f"{cluster}{rank}", words, "--cluster", cluster, *options))
+            self.programs[cluster] = tuple(self.job.programs[-PROCESSES:])
+        wait_for("the members of both clusters", lambda: len(self.job.members()) == 2 * PROCESSES, 60)
+        self.await_moves(*CLUSTERS)
+
+    def ranks(self, cluster: str) -> range:
+        first = PROCESSES * CLUSTERS.index(cluster) if self.across else 0
+        return range(first, first + PROCESSES)
+
+    def operations(self, *clusters: str) -> list[int]:
+        def read(path: pathlib.Path) -> int:
+            text = path.read_text().strip() if path.exists() else ""
+            return int(text) if text.isdigit() else 0
+        return [read(self.areas[name] / f"progress-{rank}") for name in clusters for rank in self.ranks(name)]
+
+    def await_moves(self, *clusters: str):
+        before = self.operations(*clusters)
+
+        def moved():
+            self.check_no_fault()
+            return all(now > then for now, then in zip(self.operations(*clusters), before))
+        wait_for(f"all processes of {clusters} to go on", moved, 120, 0.01)
+
+    def check_no_fault(self):
+        failed = [area for area in self.areas.values() if (area / "failed").exists()]
+        check(not failed, f"a process has found a fault:\n{self.said()}")
+
+    def said(self) -> str:
+        lines = [line for program in self.job.everything for line in program.text().splitlines() if line.startswith("storm ")]
+        return "\n".join(lines[:12])
+
+    def try_clc(self, cluster: str) -> bool:
+        result = self.take(cluster, code=None)
+        if result.returncode == REFUSED:
+            self.refusals.append(result.stderr.strip())
+            check(len(self.refusals) <= MOST_REFUSED, "too many CLCs were refused:\n" + "\n".join(self.refusals))
+            return False
+        check(result.returncode == 0, f"a CLC of {cluster} ended with {result.returncode}: {result.stderr}\n{self.said()}")
+        return True
+
+    def end(self) -> str:
+        for area in self.areas.values():
+            (area / "stop").touch()
+        operations, since = self.operations(*CLUSTERS), time.monotonic()
+        while not all(program.ended() for programs in self.programs.values() for program in programs):
+            time.sleep(0.05)
+            if (now := self.operations(*CLUSTERS)) != operations:
+                operations, since = now, time.monotonic()
+            if time.monotonic() - since > MOST_IDLE_S:
+                raise Failure(f"the processes neither end nor go on:\n{self.said()}")
+        codes = {program.role: program.process.returncode for programs in self.programs.values() for program in programs}
+        check(not any(codes.values()), f"the processes ended with {codes}:\n{self.said()}")
+        reports = [json.loads((self.areas[name] / f"report-{rank}.json").read_text()) for name in CLUSTERS for rank in self.ranks(name)]
+        faults = {fault: sum(report["faults"][fault] for report in reports) for fault in FAULTS}
+        check(not any(faults.values()), f"faults: {faults}\n{self.said()}")
+        return f"{sum(operations)} operations" + "".join(f"; refused: {reason}" for reason in sorted(set(self.refusals)))
+
+
+def within(case: Case) -> str:
+    fed = Storms(case, False)
+    before, clcs, kills = fed.identity("A"), 0, 0
+    want_clcs, want_kills = (4, 2) if case.line.quick else (200, 50)
+    while clcs < want_clcs or kills < want_kills:
+        time.sleep(fed.rng.uniform(0, 0.3))
+        fed.check_no_fault()
+        kill = clcs > 0 and kills < want_kills and fed.rng.random() < want_kills / (want_clcs + want_kills)
+        if kill or clcs >= want_clcs:
+            fed.kill("B")  # a command that has taken it back takes its processes along
+            fed.come_back("B", moves=False)
+            kills += 1
+        elif fed.try_clc("B"):
+            clcs += 1
+            fed.command("gc", "fed")
+        if fed.rng.random() < 0.8:
+            fed.await_moves(*CLUSTERS)
+    a = fed.cluster("A")
+    check(fed.identity("A") == before and a["stops"] == 0, f"A was touched: {a}")
+    return f"{clcs} CLCs of B, {kills} times killed and back; A was never stopped; {fed.end()}"
+
+
+def across(case: Case) -> str:
+    fed = Storms(case, True, "--policy", "index")
+    count, restarts = (4, 1) if case.line.quick else (200, 20)
+    taken = forced = 0
+    for number in range(count):
+        time.sleep(fed.rng.uniform(0, 0.3))
+        fed.check_no_fault()
+        taken += fed.try_clc(fed.rng.choice(CLUSTERS))
+        if fed.rng.random() < 0.8:
+            fed.await_moves(*CLUSTERS)
+        if (number + 1) % (count // restarts) == 0:
+            forced += sum(fed.cluster_of_status(name).get("forced", 0) for name in CLUSTERS)
+            path = fed.command("checkpoint", "fed", "--kill").stdout.strip().splitlines()[-1]
+            for program in fed.job.programs:
+                program.process.wait(30)
+            fed.job.sets, fed.job.programs = [path], []
+            fed.job.restart(path)
+            fed.programs = {"A": tuple(fed.job.programs), "B": ()}
+            wait_for("the restarted members", lambda: len(fed.job.members()) == 2 * PROCESSES, 120)
+            fed.await_moves(*CLUSTERS)
+    return f"{taken} CLCs asked for, {forced} forced, {restarts} restarts of the whole; {fed.end()}"
+
+
+def run() -> int:
+    line = Line("federation_storm", __doc__)
+    for function in (within, across):
+        line.case(function.__name__, function)
+    return line.finish()
+
+
+if __name__ == "__main__":
+    main(run)
