@@ -22,10 +22,8 @@ namespace shadowib {
 
 // One checkpoint as its command drives it. The members notice the end of this object by its lock. In one thread.
 //
-// run() is in coordinator.cc. The others are there as well, but:
-//   coordinator_turns.cc  the right to it: the cluster, its turn, the number, who takes part
-//   coordinator_claim.cc  of a CLC: what it records, and the decision that it counts
-//   coordinator_place.cc  where images lie
+// The turns of clusters, the number and the members are found in coordinator_turns.cc. The claim of a CLC is in
+// coordinator_claim.cc. The place of images is chosen in coordinator_place.cc. All else is in coordinator.cc.
 class CheckpointDrive {
  public:
   // `last`: what passes is not waited for any longer. `full`: stores that ran out of space in attempts before.

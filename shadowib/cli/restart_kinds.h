@@ -47,7 +47,7 @@ Status restart_part(const RestartArguments& arguments, SetManifest* manifest, co
 // Spread over hosts. Each host's command finds the set, and what the job was started with, in DIR.
 // restart_on_hosts.cc
 int restart_on_hosts(const RestartArguments& arguments, const SetManifest& manifest);
-// Of a set of portable images. restart_portable.cc
+// Restarts a set of portable images. restart_portable.cc
 int restart_portable_set(const RestartArguments& arguments, SetManifest manifest);
 
 // For these, in restart_job.cc.
@@ -55,7 +55,7 @@ int restart_portable_set(const RestartArguments& arguments, SetManifest manifest
 std::string wanted_backend(const RestartArguments& arguments);
 // $SHADOWIB_IBVERBS. A path is meant from where the command stands, not the programs.
 std::string verbs_library();
-// What a restarted member is told. kUsage: a text is too long for it.
+// The words for a restarted member. kUsage: a text is too long for them.
 Status fill_job(const RestartArguments& arguments, const SetManifest& manifest, const std::string& exchange,
                 const std::string& epoch, JobInfo* info);
 // The images of these members, near or far; near ones are fetched, copied or decoded first if they have to be.

@@ -1,4 +1,4 @@
-// What a restart tells while it is under way, and how its processes have ended.
+// The words of a restart while it is under way, and of how its processes have ended.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class RestartTold {
   void ended(const std::vector<RestartedProcess>& processes, int exit_code);
 
  private:
-  // Of a recovery, whose command tells the history of it.
+  // The restart is a recovery's part. The command of the recovery tells its history.
   bool is_part() const;
   void note_running();
   // Work since the newest set is lost, or all since the restart if it has made none.

@@ -39,8 +39,8 @@ Status open_tables(const SetManifest& manifest, OpenedSet* set);
 // The images of `chosen` members (none: of all), their tables and not their pages; of the others only the
 // descriptors. kNotFound, kCorrupt, kVersion. Opened files are in *set also on failure.
 Status open_members(const SetManifest& manifest, const std::set<std::uint32_t>& chosen, OpenedSet* set);
-// Of a set that is to come back in its job's epoch, while other clusters run on. kVersion: a library in an image does
-// not know of that.
+// Judges a set that is to come back in its job's epoch, while other clusters run on. kVersion: a library in an image
+// does not know of that.
 Status judge_recovery(const OpenedSet& set);
 void close_members(OpenedSet* set);
 

@@ -39,7 +39,7 @@ MachineLimits machine_limits();
 // children that enter namespaces.
 std::vector<RehearsedStep> rehearse_restart(const OpenedSet& set, const MachineLimits& limits);
 
-// Whether members of the set still live. What they hold is free once they have ended: ports, locks, memory.
+// Whether members of the set still live. They hold ports, locks and memory, which are free once they have ended.
 enum class Holders { kNone, kMembers };
 // The first of those that is refused, as "WHAT: text" with its code; ok if none is. With Holders::kMembers: of what
 // does not depend on other processes.

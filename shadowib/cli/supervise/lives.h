@@ -25,7 +25,7 @@ struct Lives {
   std::string other;                // a lock that a command holds: a restart, a checkpoint; "" if none is
 
   bool any_alive() const;
-  // Of this life of a member: an index may come again, in an epoch whose exchange was lost, or by a recovery.
+  // A name for this life of a member: an index may come again, after a loss of the exchange or by a recovery.
   std::string name_of(const MemberLife& member) const;
   const MemberLife* first_dead(const std::set<std::string>& known) const;
   // The first exit status of a member that is not 0; 0 if all ended with 0. -1: some have not left, or nobody knows
