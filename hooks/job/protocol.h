@@ -58,7 +58,6 @@
 // `members`                    `NEXT I I ...`: the members that come back, after the first index above them.
 // `started/<index>`            The name of the lock of a share: a restart command has the member in that share.
 // `meet/<name>`                The place where a part of a restart awaits connections of others (restore_apart.cc).
-// `ready/<cluster>`            Of a recovery: the command of that cluster's set has checked all content.
 // `phase/<index>`              `phase=140`: a restarted member is ready to go, and waits for `cut/<index>`.
 // `cut/<index>`                Published by a restart command: files are rolled back, the member may go.
 // `done/<index>`               A restarted member has passed fault point 145: its threads run.

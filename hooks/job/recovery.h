@@ -7,7 +7,7 @@
 //                                It binds the next recovery until it is reached.
 // `<epoch>/recovery/<r>/reached` All members of clusters that went back run.
 // `<epoch>/recovery/<r>/restart/...`
-//                                The keys of that restart, as protocol.h has them.
+//                                That restart's keys (protocol.h). `ready/<c>`: the content of c's set is checked.
 // `<epoch>/control/recovery`     The latest word to members (IncarnationWord).
 // `<epoch>/wired/<a>.<b>`        Published by a process of cluster a, before it connects its first queue pair or
 //                                address handle to cluster b. `<a>.m`: before it comes to a multicast group.

@@ -111,7 +111,7 @@ std::optional<int> Tender::judge(const Lives& lives) {
   if (monotonic_ns() < next_try_ns_) return {};
   const JobPaths paths = job_paths(settings_.common.directory, settings_.job);
   if (is_alive(paths.alive + "/recovery") || is_alive(paths.renewing)) return {};  // another command is at it
-  Names failed;
+  Dead failed;
   if (const Status status = find_failed(lives, &failed); !status.ok()) {
     if (told_ != status.text()) tell(settings_, status.text());
     told_ = status.text();
@@ -120,7 +120,7 @@ std::optional<int> Tender::judge(const Lives& lives) {
   }
   told_.clear();
   if (failed.empty()) return {};
-  if (!note_failures(lives, failed))
+  if (!note_failures(failed))
     return give_up(clusters_text(failing_) + " has failed too often without a newer checkpoint; the last: " + why_);
   if (monotonic_ns() >= next_try_ns_) start_recovery();
   return {};
@@ -134,7 +134,7 @@ bool Tender::has_new_deaths(const Lives& lives) const {
 
 // A member that has joined after the CLC to which its cluster went back is dead, and does not come again: the
 // exchange says that it is gone.
-Status Tender::find_failed(const Lives& lives, Names* failed) {
+Status Tender::find_failed(const Lives& lives, Dead* failed) {
   JobView view;
   std::vector<MemberStatus> members;
   SHADOWIB_TRY(open_view_of(settings_, &view));
@@ -147,27 +147,24 @@ Status Tender::find_failed(const Lives& lives, Names* failed) {
     if (member == members.end() || member->gone || member->cluster.empty())
       known_.insert(lives.name_of(life));
     else if (!member->alive)
-      failed->insert(member->cluster);
+      failed->emplace(member->cluster, life);
   }
   return {};
 }
 
 // A failure counts once, until the cluster runs again. False: one has failed too often.
-bool Tender::note_failures(const Lives& lives, const Names& failed) {
+bool Tender::note_failures(const Dead& failed) {
   bool goes_on = true;
-  std::erase_if(failing_, [&failed](const std::string& name) { return !failed.contains(name); });  // others' work
-  for (const std::string& cluster : failed) {
+  // Another command may have taken some back meanwhile.
+  std::erase_if(failing_, [&failed](const std::string& name) { return !failed.contains(name); });
+  for (const auto& [cluster, dead] : failed) {
     if (!failing_.insert(cluster).second) continue;
-    const auto dead = std::find_if(lives.members.begin(), lives.members.end(), [&](const MemberLife& m) {
-      return m.state == MemberLife::kDied && m.record.cluster == cluster && !known_.contains(lives.name_of(m));
-    });
-    why_ = describe_life(*dead) + " of cluster " + cluster + " died";
+    why_ = describe_life(dead) + " of cluster " + cluster + " died";
     const bool is_noted = std::any_of(commands_.begin(), commands_.end(),
-                                      [&](const Recovering& c) { return c.clusters.contains(cluster); });
+                                      [&name = cluster](const Recovering& c) { return c.clusters.contains(name); });
     if (!is_noted)  // else by the command that had brought it back
-      note_event(
-          settings_.common.directory, settings_.job,
-          HistoryEvent("failure").add("member", dead->index).add("process", dead->record.pid).add("how", why_));
+      note_event(settings_.common.directory, settings_.job,
+                 HistoryEvent("failure").add("member", dead.index).add("process", dead.record.pid).add("how", why_));
     Bounds& bounds = bounds_of(cluster);
     bounds.committed(newest_clc(cluster));
     bounds.failed(newest_clc(cluster));

@@ -48,9 +48,10 @@ class Tender {
   std::optional<int> judge(const Lives& lives);
   std::optional<int> judge_end(const Lives& lives);
   bool has_new_deaths(const Lives& lives) const;
-  // The clusters of members that have died and are missed; others become known. kIo: the exchange is lost.
-  Status find_failed(const Lives& lives, Names* failed);
-  bool note_failures(const Lives& lives, const Names& failed);
+  using Dead = std::map<std::string, MemberLife>;  // one for each cluster that has failed
+  // Members that have died and are missed; others become known. kIo: the exchange is lost.
+  Status find_failed(const Lives& lives, Dead* failed);
+  bool note_failures(const Dead& failed);
   void start_recovery();
   // False: the next try would be in vain.
   bool step_commands();
