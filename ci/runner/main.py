@@ -13,8 +13,8 @@ from steps import ROOT, Steps  # noqa: E402
 EPILOG = """\
 Without options: builds release and runs every test of it: lint, model, unit, conformance, client, chaos, vm and bench, with
 a short sample of the acceptance lines, some seconds of every fuzz target, and the programs of tests that are cheap under
-AddressSanitizer and ThreadSanitizer; some 45 minutes on two cores. --preset asan and --preset tsan run the other tests, too, without
-acceptance lines, and say so; A7 is the whole of it.
+AddressSanitizer and ThreadSanitizer. It is made to take less than 45 minutes on two cores; docs/internals/testing.md tells what it leaves
+to --full. --preset asan and --preset tsan run the other tests, too, without acceptance lines, and say so; A7 is the whole of it.
 --full runs the acceptance lines as written, which takes hours. It goes on where the last one stopped: what has passed is
 in build/acceptance/state.json. A line that fails keeps its evidence below build/acceptance and prints how to repeat it.
 Logs of every step are in build/logs. A test that cannot run says SKIPPED and why; a skip that ci/expected_skips does
@@ -48,6 +48,10 @@ LEFT_OUT = {
     "tsan": {"acceptance_.*": "not made to work there: programs of others have failed after a restart"},
 }
 
+# The test that has clang check all locks. The quick cut without options leaves it to the fuzz targets' build, whose clang does it, too,
+# and runs ci/locks for the sources that are not in there.
+LOCKS = "lint_locks"
+
 # The programs of tests that the quick cut without options takes of a sanitizer: much code for little time, in one process each.
 # The fuzz targets' build has AddressSanitizer and UndefinedBehaviorSanitizer, too; another one of the product would take ten minutes.
 CHEAP = {
@@ -59,20 +63,22 @@ CHEAP = {
 
 def quick(options: argparse.Namespace, steps: Steps) -> list[Result]:
     results = []
+    all_of_it = not options.preset and not options.labels
     for preset in options.preset or ["release"]:
         if preset not in QUICK:
             raise SystemExit(f"ci/test: no preset {preset}; there are {', '.join(QUICK)}")
         labels, exclude, build_s, test_s = QUICK[preset]
         left_out = LEFT_OUT.get(preset, {})
         if built(steps, preset, results, timeout=build_s):
-            results += ctest.run(steps, preset, options.labels or labels, "|".join([exclude, *left_out] if exclude else left_out),
+            beside_fuzz = [LOCKS] if all_of_it else []
+            results += ctest.run(steps, preset, options.labels or labels, "|".join([*filter(None, [exclude]), *left_out, *beside_fuzz]),
                                  timeout=test_s)
             results += [Result(preset, tests, "skipped", why) for tests, why in left_out.items()]
-    if not options.preset and not options.labels:
+    if all_of_it:
         for preset, programs in CHEAP.items():
             fuzzed = preset == "fuzz"
             if built(steps, preset, results, programs + ["fuzzers"] * fuzzed):
-                results += ([fuzz(steps)] if fuzzed else []) + ctest.run(steps, preset, only=f"^({'|'.join(programs)})$")
+                results += ([fuzz(steps), locks(steps)] if fuzzed else []) + ctest.run(steps, preset, only=f"^({'|'.join(programs)})$")
     return results
 
 
@@ -86,6 +92,12 @@ def fuzz(steps: Steps) -> Result:
     """Some seconds of every fuzz target, from its seeds. ci/fuzz/run takes as long as it is told."""
     code = steps.run("fuzz targets", ["ci/fuzz/run", "--seconds", "5", "--seed", "1"], 900)
     return Result("fuzz", "all targets", "passed" if code == 0 else "failed", "see build/logs")
+
+
+def locks(steps: Steps) -> Result:
+    """The test lint_locks, but for the sources that the fuzz targets' build has checked."""
+    code = steps.run("locks", ["ci/locks", "--built", "build/fuzz"], 900)
+    return Result("fuzz", LOCKS, "passed" if code == 0 else "failed", "see build/logs")
 
 
 def main() -> int:
