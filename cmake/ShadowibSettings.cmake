@@ -62,7 +62,7 @@ endfunction()
 
 # shadowib_unoptimised(sources...): tests and options, of whose compile time optimising is half and more. Line numbers stay.
 function(shadowib_unoptimised)
-  if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND NOT SHADOWIB_SANITIZE)
+  if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo")
     set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "-O0;-g1")
   endif()
 endfunction()
