@@ -18,6 +18,7 @@ from jobs import REFUSED, Job, OneEndFinished, free_port
 LEVEL = "x86-64-v3"
 TIMEOUT_S = {True: 1200, False: 3000}  # --quick or not
 RUNS = {True: 1, False: 20}
+RUNS_BACK = {True: 0, False: 20}  # of --quick only processes: a job is made slowly there
 ITERATIONS = {True: 600, False: 1500}
 DEPTH = 8
 REST_US = 1000  # an iteration, so that there is something left to do
@@ -73,10 +74,10 @@ def start(case: Case, work: pathlib.Path, run: int, backend: str, level: str) ->
         check(iterations < 200_000, "the job keeps ending before its checkpoint")
 
 
-def send_off(case: Case, area: pathlib.Path, backend_of) -> str:
+def send_off(case: Case, area: pathlib.Path, backend_of, runs: int) -> str:
     """Jobs and processes for the other machine."""
     shutil.rmtree(area, ignore_errors=True)
-    for run in range(RUNS[case.line.quick]):
+    for run in range(runs):
         job, iterations = start(case, area / f"run{run}", run, backend_of(run), LEVEL)
         (area / f"run{run}" / "job.json").write_text(json.dumps({"set": job.sets[-1], "iterations": iterations}))
     for subject in QUICK_SUBJECTS if case.line.quick else SUBJECTS:
@@ -88,7 +89,7 @@ def send_off(case: Case, area: pathlib.Path, backend_of) -> str:
             done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, timeout=60, check=False,
                                   start_new_session=True)
         check(done.returncode == SAVED, f"{subject} exits with {done.returncode}:\n{(work / 'saved.txt').read_text()}")
-    return f"{RUNS[case.line.quick]} jobs"
+    return f"{runs} jobs"
 
 
 def arrive(case: Case, area: pathlib.Path, run: int, backend: str, in_guest: bool):
@@ -151,8 +152,9 @@ def another_kernel(case: Case) -> str:
     return f"Linux {theirs} and {ours}"
 
 
-def all_arrive(line: Line, area: pathlib.Path, name: str, backend_of, in_guest: bool):
-    line.case(f"{name}: jobs", lambda c: jobs_arrive(c, area, backend_of, in_guest), RUNS[line.quick])
+def all_arrive(line: Line, area: pathlib.Path, name: str, backend_of, in_guest: bool, runs: int):
+    if runs:
+        line.case(f"{name}: jobs", lambda c: jobs_arrive(c, area, backend_of, in_guest), runs)
     for subject in QUICK_SUBJECTS if line.quick else SUBJECTS:
         line.case(f"{name}: {subject}", lambda c, s=subject: subject_arrives(c, area / s))
 
@@ -164,9 +166,9 @@ def on_ib2tcp(_run: int) -> str:
 def in_guest(line: Line) -> int:
     both = shared_area(line)
     line.case("another kernel", another_kernel)
-    all_arrive(line, both / "there", "to the other machine", backend_in_guest, True)
+    all_arrive(line, both / "there", "to the other machine", backend_in_guest, True, RUNS[line.quick])
     line.case("refused on the other machine", refused)
-    line.case("made on the other machine", lambda c: send_off(c, both / "back", backend_in_guest))
+    line.case("made on the other machine", lambda c: send_off(c, both / "back", backend_in_guest, RUNS_BACK[line.quick]))
     return line.finish()
 
 
@@ -179,11 +181,11 @@ def run() -> int:
         shutil.rmtree(both, ignore_errors=True)
         both.mkdir(parents=True)
         (both / "kernel").write_text(os.uname().release)
-    line.case("made here", lambda c: send_off(c, both / "there", on_ib2tcp))
+    line.case("made here", lambda c: send_off(c, both / "there", on_ib2tcp, RUNS[line.quick]))
     line.case("made here, for this processor", make_refused)
     code = 0 if line.outcomes["FAILED"] else run_in_guest(line, in_guest, TIMEOUT_S, shared=(both,))
     if code == 0:
-        all_arrive(line, both / "back", "from the other machine", on_ib2tcp, False)
+        all_arrive(line, both / "back", "from the other machine", on_ib2tcp, False, RUNS_BACK[line.quick])
     return max(code, line.finish())
 
 
