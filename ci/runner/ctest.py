@@ -63,12 +63,18 @@ def read_junit(suite: str, path) -> list[Result]:
     return results
 
 
+def places(preset: str) -> int:
+    """How many places tests have at once. Most wait more than they compute: two for each processor. What computes all the time takes two
+    (PROCESSORS in the CMakeLists.txt). A sanitizer makes most of what waits compute."""
+    return (os.cpu_count() or 2) * (1 if preset in ("asan", "tsan") else 2)
+
+
 def run(steps: Steps, preset: str, labels: str = "", exclude: str = "", only: str = "", timeout: float = 3600,
         jobs: int | None = None) -> list[Result]:
     """Runs the tests whose labels match and returns one Result each."""
     junit = LOGS / f"ctest-{preset}.xml"
     junit.unlink(missing_ok=True)
-    argv = ["ctest", "--test-dir", f"build/{preset}", "-j", str(jobs or os.cpu_count() or 2), "--output-on-failure",
+    argv = ["ctest", "--test-dir", f"build/{preset}", "-j", str(jobs or places(preset)), "--output-on-failure",
             "--output-junit", str(junit), "--no-tests=error", "--test-output-size-passed", "400000",
             "--test-output-size-failed", "400000"]
     argv += ["-L", labels] if labels else []
