@@ -2,15 +2,18 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <utility>
 
 #include "hooks/command/coordinator.h"
 #include "hooks/job/cluster.h"
 #include "hooks/job/collection.h"
 #include "hooks/job/members.h"
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/lock.h"
 
 namespace shadowib {
 namespace {
@@ -149,19 +152,33 @@ TEST_F(MembersOfACommand, AreAsManyAsTheJobIsToHave) {
 TEST_F(MembersOfACommand, WaitForACheckpointOfTheirCluster) {
   join(0, {{"meets", std::to_string(kMeetingVersion)}, {"cluster", "A"}});
   ASSERT_TRUE(exchange_->claim(federation_key(kEpoch), encode_fields({{"policy", "paper"}})).ok());
-  ASSERT_TRUE(exchange_->claim(cluster_key(kEpoch, "A"), encode_fields({{"index", "0"}})).ok());
-  const int turn = hold_alive_lock(lock_of(turn_lock(0)));
+  for (const auto& [cluster, index] : {std::pair{"A", "0"}, {"B", "1"}})
+    ASSERT_TRUE(exchange_->claim(cluster_key(kEpoch, cluster), encode_fields({{"index", index}})).ok());
+  const int turn = hold_alive_lock(lock_of(turn_lock(1)));
   ASSERT_GE(turn, 0);
+  const std::int64_t began = monotonic_ns();
   const Status busy = checkpoint(100);
+  EXPECT_GE(monotonic_ns() - began, 100'000'000) << "it has not waited";
   EXPECT_EQ(busy.code(), Code::kBusy) << busy.text();
-  EXPECT_NE(std::string(busy.text()).find("cluster A "), std::string::npos) << busy.text();
-  std::thread clc([turn] {
-    ::usleep(200'000);
+  EXPECT_NE(std::string(busy.text()).find("cluster B "), std::string::npos) << busy.text();
+  // The CLC ends when the command has the other cluster's turn. The member dies when it is asked.
+  std::atomic<bool> over{false};
+  std::thread clc([&, member = locks_.back()] {
+    std::unique_ptr<Exchange> exchange;
+    EXPECT_TRUE(Exchange::open(default_exchange(directory_, kJob), false, &exchange).ok());
+    while (!over && !is_alive(lock_of(turn_lock(0)))) std::this_thread::yield();
     release_alive_lock(turn);
+    std::string text;
+    for (bool asked = false; !over && !asked; std::this_thread::yield())
+      EXPECT_TRUE(exchange->get(std::string(kEpoch) + "/control/checkpoint", &text, &asked).ok());
+    release_alive_lock(member);
   });
-  const Status status = checkpoint(1000);
+  const Status status = checkpoint(600'000);
+  over = true;
   clc.join();
-  EXPECT_EQ(status.code(), Code::kTimeout) << status.text();  // the member has been asked, and does not answer
+  locks_.pop_back();
+  EXPECT_EQ(status.code(), Code::kAborted) << status.text();
+  EXPECT_NE(std::string(status.text()).find("died during the checkpoint"), std::string::npos) << status.text();
 }
 
 // A CLC without it would be the one that its cluster goes back to.
