@@ -55,7 +55,7 @@ LOCKS = "lint_locks"
 # The programs of tests that the quick cut without options takes of a sanitizer: much code for little time, in one process each.
 # The fuzz targets' build has AddressSanitizer and UndefinedBehaviorSanitizer, too; another one of the product would take ten minutes.
 CHEAP = {
-    "fuzz": ["objects_test", "datapath_test", "judge_test", "ports_test", "published_ids_test", "set_test", "store_test",
+    "fuzz": ["base_test", "objects_test", "datapath_test", "judge_test", "ports_test", "published_ids_test", "set_test", "store_test",
              "coordinator_test", "exchange_contract_test", "exchange_server_test", "ib2tcp_conformance_test", "ib2tcp_hostile_test"],
     "tsan": ["stop_test", "exchange_server_test", "ib2tcp_random_test"],
 }

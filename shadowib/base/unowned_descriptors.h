@@ -12,6 +12,10 @@ namespace shadowib {
 void begin_unowned_descriptors();
 void end_unowned_descriptors();
 
+// Whether those waits never give up. For tests that show what they are for: a fork may take long beside other load.
+// Any thread, while nobody waits. False at first.
+void wait_for_forks_without_end(bool without_end);
+
 class [[nodiscard]] UnownedDescriptors {
  public:
   UnownedDescriptors() { begin_unowned_descriptors(); }

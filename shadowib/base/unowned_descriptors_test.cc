@@ -41,6 +41,7 @@ __attribute__((constructor(101))) void hold_forks() {
 
 TEST(UnownedDescriptors, AForkWaitsUntilTheyAreOwned) {
   note_forks();
+  const WaitsWithoutEnd waits;
   std::atomic<int> low{-1}, owned{-1};
   std::thread maker([&] {
     UnownedDescriptors unowned;
@@ -138,6 +139,22 @@ TEST(UnownedDescriptors, NobodyWaitsForLongForAForkThatIsHeldUp) {
     UnownedDescriptors unowned;
   }
   EXPECT_LT(monotonic_ns() - began, 100 * kSecond);
+}
+
+TEST(UnownedDescriptors, OnlyATestHasThemWaitWithoutEnd) {
+  const WaitsWithoutEnd waits;
+  std::atomic<bool> has{false};
+  std::thread other;
+  {
+    HeldUp fork;
+    other = std::thread([&] {
+      UnownedDescriptors unowned;
+      has = true;
+    });
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // others have given up by now
+    EXPECT_FALSE(has.load());
+  }
+  other.join();
 }
 
 TEST(UnownedDescriptors, NorWhereOthersForkMeanwhile) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
 
@@ -32,8 +33,16 @@ inline int unknown_descriptors() {
   return found;
 }
 
+// While it exists, forks and those with unowned descriptors wait for each other without end: how long a fork takes
+// does not decide what a child has.
+struct WaitsWithoutEnd {
+  WaitsWithoutEnd() { wait_for_forks_without_end(true); }
+  ~WaitsWithoutEnd() { wait_for_forks_without_end(false); }
+};
+
 // The number of children, out of 300, with a descriptor more or less.
 inline int children_with_unknown_descriptors(int usual) {
+  const WaitsWithoutEnd waits;
   int strange = 0;
   for (int i = 0; i < 300; ++i) strange += child_sees([&] { return unknown_descriptors() == usual ? 0 : 1; });
   return strange;
