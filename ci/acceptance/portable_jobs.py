@@ -1,5 +1,6 @@
 """Jobs of portable programs: `shadowib checkpoint` has each process save at its next site, and the images are a set like others. It is listed, verified,
 inspected, restarted, also on other architectures. Commands and processes are killed in the middle: a set is whole or not there."""
+import concurrent.futures
 import fcntl
 import json
 import os
@@ -26,6 +27,10 @@ int main(int argc, char** argv) {
     for (int i = 0; i < 50000; i++) sums[i] = (sums[i] * 3 + step) % 1000003;
     if (getenv("COUNT_PAUSE_US")) nanosleep(&(struct timespec){0, atol(getenv("COUNT_PAUSE_US")) * 1000}, NULL);
     shadowib_portable_site();
+    while (step == most / 2 && getenv("COUNT_HOLD")) {
+      nanosleep(&(struct timespec){0, 1000000}, NULL);
+      shadowib_portable_site();
+    }
   }
   long all = 0;
   for (int i = 0; i < 50000; i++) all = (all * 31 + sums[i]) % 1000003;
@@ -42,7 +47,10 @@ int main(int argc, char** argv) {
   pthread_t thread;
   if (!strcmp(argv[1], "thread")) pthread_create(&thread, NULL, other, NULL);
   if (!strcmp(argv[1], "silent")) pause();
-  if (!strcmp(argv[1], "ends")) return usleep(700000);
+  if (!strcmp(argv[1], "ends")) {
+    while (access(argv[2], F_OK)) usleep(1000);
+    return 0;
+  }
   for (;;) { usleep(1000); shadowib_portable_site(); }
 }
 """
@@ -83,10 +91,11 @@ class Job:
         return subprocess.run([self.shadowib, words[0], "--dir", str(self.directory), *words[1:]], capture_output=True, text=True, check=False,
                               timeout=PATIENCE_S)
 
-    def start(self, *words: str, options: tuple[str, ...] = (), pause_us: int = 20000) -> subprocess.Popen:
-        """A restart is not paused."""
+    def start(self, *words: str, options: tuple[str, ...] = (), pause_us: int = 0) -> subprocess.Popen:
+        """Held at sites in the middle, or with so long a pause before each. A restart is not."""
+        slow = {"COUNT_PAUSE_US": str(pause_us)} if pause_us else {"COUNT_HOLD": "yes"}
         process = subprocess.Popen([self.shadowib, "run", "--portable", "--dir", str(self.directory), "--job", self.name, *options, "--", *words],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COUNT_PAUSE_US": str(pause_us)})
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **slow})
         self.started.append(process)
         return process
 
@@ -97,6 +106,11 @@ class Job:
         while not file.exists() or pid not in (None, json.loads(file.read_text())["pid"]):
             check(time.monotonic() < deadline, "the process has not started")
             time.sleep(0.005)
+
+    def requested(self) -> bytes:
+        """What the processes have been asked last."""
+        file = self.directory / "jobs" / self.name / "portable" / "request"
+        return file.read_bytes() if file.exists() else b""
 
     def end(self):
         for process in self.started:
@@ -194,9 +208,17 @@ def members(case: Case) -> str:
 def refusals(case: Case) -> str:
     job, program, count = Job(case), program_of(case, NO_SITE, "site"), program_of(case, COUNT, "count")
     for how, code, words in (("thread", 4, "member 0: the process has 2 threads"), ("silent", 7, "0 of 1 processes"), ("ends", 8, "member 0 ended before")):
-        job.start(str(program.path), how)
+        end = case.work / f"end-{how}"
+        process = job.start(str(program.path), how, str(end))
         job.await_member()
-        job.refused(code, words, "checkpoint", "solve", "--timeout", "20" if code != 7 else "0.5")
+        before = job.requested()
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            refused = pool.submit(job.refused, code, words, "checkpoint", "solve", "--timeout", "100" if code != 7 else "0.5")
+            while how == "ends" and job.requested() == before and not refused.done():
+                time.sleep(0.005)
+            end.touch()
+            refused.result()
+        check(how != "ends" or process.wait(PATIENCE_S) == 0, f"the program ended with {process.returncode}")
         check(not job.sets() and not list((job.directory / "sets").iterdir()), f"{how}: a part of a set is left")
         if how == "thread":
             check(job.started[0].poll() is None, "the refused process does not go on")
