@@ -2,13 +2,19 @@
 
 skips_test.py [unittest options]
 """
+import contextlib
+import io
 import pathlib
 import sys
+import tempfile
 import unittest
+import unittest.mock
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE / "runner"))
+sys.path[:0] = [str(HERE / "runner"), str(HERE / "acceptance")]
+from common import Line  # noqa: E402
 from ctest import skips_within  # noqa: E402
+from full import read_log  # noqa: E402
 from results import ExpectedSkips, Result  # noqa: E402
 
 GTEST = """[ RUN      ] {name}
@@ -46,6 +52,19 @@ class Skips(unittest.TestCase):
     def test_a_whole_test_is_found_by_its_name(self):
         self.assertTrue(self.expected.allows(Result("tsan", "install_test_x", "skipped",
                                                     "outside programs would have to be built with sanitizers, too")))
+
+    def test_a_part_of_a_line_is_judged_by_the_whole_run_too(self):
+        with tempfile.TemporaryDirectory() as place:
+            with unittest.mock.patch.object(sys, "argv", ["line", "--log", f"{place}/log", "--area", f"{place}/area"]), \
+                    contextlib.redirect_stdout(io.StringIO()):
+                line = Line("restarts_vm", "")
+                line.case("restarts", lambda case: line.leave_out("test_objects_that_come_and_go with XRC", "Soft-RoCE has no XRC"))
+                line.case("others", lambda case: line.leave_out("test_others", "no time"))
+            results = read_log("restarts_vm", pathlib.Path(place, "log"), 0)
+        self.assertEqual([(r.name, r.outcome) for r in results],
+                         [("restarts_vm: test_objects_that_come_and_go with XRC", "skipped"), ("restarts", "passed"),
+                          ("restarts_vm: test_others", "skipped"), ("others", "passed")])
+        self.assertEqual([self.expected.allows(r) for r in results if r.outcome == "skipped"], [True, False])
 
 
 if __name__ == "__main__":

@@ -140,7 +140,13 @@ class Line:
 
     def _say(self, outcome: str, name: str, text: str):
         self.outcomes[outcome] += 1
-        line = f"{outcome:8}{name.replace(':', ' ')}: {text.strip()}"
+        self._tell(f"{outcome:8}{name.replace(':', ' ')}: {text.strip()}")
+
+    def leave_out(self, part: str, reason: str):
+        """A part of a case does not run. The runner of all tests judges it (ci/expected_skips)."""
+        self._tell(f"SKIPPED: {part}: {reason}")
+
+    def _tell(self, line: str):
         print(line, flush=True)
         if self.options.log:
             with open(self.options.log, "a") as log:

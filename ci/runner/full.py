@@ -2,6 +2,7 @@
 import pathlib
 import re
 
+from ctest import SCRIPT_SKIP
 from results import Result
 from steps import LOGS, ROOT, Steps
 
@@ -54,6 +55,9 @@ def read_log(name: str, log: pathlib.Path, code: int) -> list[Result]:
     for line in log.read_text(errors="replace").splitlines() if log.exists() else []:
         if match := CASE.match(line):
             results.append(Result(name, match[2].strip(), match[1].lower(), match[3]))
+        elif match := SCRIPT_SKIP.match(line):
+            part, _, reason = match[1].partition(": ")
+            results.append(Result(name, f"{name}: {part}", "skipped", reason))
     if code not in (0, 77) and not any(r.outcome == "failed" for r in results):
         results.append(Result(name, "the line as a whole", "failed", f"exit code {code}"))
     return results
