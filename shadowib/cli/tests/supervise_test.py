@@ -774,4 +774,5 @@ class Supervise(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and all below would
     unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
