@@ -1,7 +1,7 @@
 // shadowib restart: starts a set's processes again on this machine, or a share of them, and waits for them.
 // restart_kinds.h has the kinds of restart.
-#include <algorithm>
-#include <cstdlib>
+#include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -18,6 +18,7 @@
 #include "shadowib/cli/launched_restart.h"
 #include "shadowib/cli/network.h"
 #include "shadowib/cli/recover.h"
+#include "shadowib/cli/restart_hosts.h"
 #include "shadowib/cli/restart_kinds.h"
 #include "shadowib/cli/sets.h"
 
