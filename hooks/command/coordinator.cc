@@ -422,7 +422,8 @@ Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report
   for (int attempt = 1;; ++attempt) {
     JobView view;
     SHADOWIB_TRY(open_job(options.directory, options.job, options.exchange, &view));
-    const bool last = attempt >= kPassingAttempts && monotonic_ns() - began_ns >= kPassingNs;
+    const bool last = (attempt >= kPassingAttempts && monotonic_ns() - began_ns >= kPassingNs) ||
+                      left.timeout_ms < kTooLittleMs + kMostPauseMs;
     CheckpointDrive drive(left, view, attempt, last, full);
     const Status status = drive.run(report);
     if (drive.ran_out_of_space(status) && !deadline.has_passed()) {
