@@ -74,6 +74,8 @@ class Recover {
     tell_line();
     if (const Status s = recovery_.begin(); !s.ok()) return failed(s);
     Status status = note_holder();
+    // Who reads what it says may end, as at the end of a terminal. Its processes would end with it.
+    ::signal(SIGPIPE, SIG_IGN);
     catch_signals();
     for (const RecoveredCluster& cluster : recovery_.clusters())
       if (status.ok()) status = start(cluster);

@@ -40,8 +40,11 @@ inline constexpr int kBySignal = 128;  // and its number
 void tell(const SuperviseSettings& settings, const std::string& text);
 
 // One supervisor a job: takes the lock of `path`. *lock is owned by the caller: release_alive_lock(). One that a lost
-// host seems to hold ends with the file server's lease, which is waited for. kBusy: the job has a supervisor.
+// host seems to hold ends with the file server's lease, which is waited for. kBusy: the job has a supervisor, or one
+// of its clusters has.
 Status take_supervisor_lock(const SuperviseSettings& settings, const std::string& path, int* lock);
+// Likewise for one cluster, by PATH.<cluster>, or for the job for the moment in which clusters' locks are taken.
+Status take_cluster_lock(const SuperviseSettings& settings, const std::string& path, int* lock);
 
 // A command of shadowib for the job, with its directory and exchange.
 std::vector<std::string> command_line_of(const SuperviseSettings& settings, std::vector<std::string> words);

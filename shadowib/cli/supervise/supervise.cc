@@ -114,6 +114,24 @@ void tell(const SuperviseSettings& settings, const std::string& text) {
 }
 
 Status take_supervisor_lock(const SuperviseSettings& settings, const std::string& path, int* lock) {
+  SHADOWIB_TRY(take_cluster_lock(settings, path, lock));
+  // Whoever looks after one cluster has asked for this lock first.
+  const std::string name = fs::path(path).filename().string() + ".";
+  std::vector<std::string> names;
+  (void)system_files().list(fs::path(path).parent_path().string(), &names);
+  for (const std::string& other : names) {
+    const std::string held = (fs::path(path).parent_path() / other).string();
+    if (!other.starts_with(name) || !is_alive(held)) continue;
+    release_alive_lock(*lock);
+    *lock = -1;
+    return Status::of(Code::kBusy, 0, "cluster %.32s of job %.64s is looked after already (process %d on %.64s)",
+                      other.substr(name.size()).c_str(), settings.job.c_str(), lock_holder(held).pid,
+                      lock_holder(held).host.c_str());
+  }
+  return {};
+}
+
+Status take_cluster_lock(const SuperviseSettings& settings, const std::string& path, int* lock) {
   const Deadline deadline = Deadline::in_ms(kLostHostMs);
   for (bool told = false; (*lock = hold_alive_lock(path)) < 0; told = true) {
     if (errno != EAGAIN && errno != EWOULDBLOCK) return file_error(errno, "lock", path);

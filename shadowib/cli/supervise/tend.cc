@@ -1,10 +1,14 @@
 // shadowib tend: looks after the clusters of a federation, and takes those back that fail.
+#include <unistd.h>
+
 #include <memory>
 #include <set>
 #include <sstream>
 
+#include "hooks/job/cluster.h"
 #include "hooks/job/job_directory.h"
 #include "hooks/job/protocol.h"
+#include "shadowib/base/deadline.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/cli/clusters.h"
 #include "shadowib/cli/common.h"
@@ -28,6 +32,8 @@ constexpr char kTendExamples[] =
     "checkpoints:\n"
     "see run --interval. The exit code is 0 if all members ended with 0, else the first other code; 70 given up;\n"
     "75 the job was saved and ended.\n";
+
+constexpr int kShortHoldMs = 2000;
 
 struct TendArguments {
   SuperviseSettings settings;
@@ -64,11 +70,17 @@ Status check_clusters(const SuperviseSettings& settings, const std::set<std::str
 Status take_locks(const SuperviseSettings& settings, const std::set<std::string>& clusters, std::vector<int>* locks) {
   const std::string path = job_paths(settings.common.directory, settings.job).supervisor;
   locks->push_back(-1);
-  SHADOWIB_TRY(take_supervisor_lock(settings, path, &locks->back()));
-  if (clusters.empty()) return {};
+  if (clusters.empty()) return take_supervisor_lock(settings, path, &locks->back());
+  // Another command that looks after clusters has it for a moment, too.
+  Status status;
+  for (const Deadline deadline = Deadline::in_ms(kShortHoldMs);; ::usleep(20000)) {
+    status = take_cluster_lock(settings, path, &locks->back());
+    if (status.code() != Code::kBusy || deadline.has_passed()) break;
+  }
+  SHADOWIB_TRY(status);
   for (const std::string& name : clusters) {
     locks->push_back(-1);
-    SHADOWIB_TRY(take_supervisor_lock(settings, path + "." + name, &locks->back()));
+    SHADOWIB_TRY(take_cluster_lock(settings, path + "." + name, &locks->back()));
   }
   release_alive_lock(locks->front());
   locks->front() = -1;

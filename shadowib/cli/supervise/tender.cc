@@ -6,14 +6,15 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "hooks/job/cluster.h"
 #include "hooks/job/members.h"
 #include "hooks/store/store.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/supervise/checkpoints.h"
-#include "shadowib/cli/supervise/past_lives.h"
 #include "shadowib/cli/supervise/processes.h"
+#include "shadowib/cli/wall_clock.h"
 
 namespace shadowib::cli {
 namespace {
@@ -105,30 +106,50 @@ std::optional<int> Tender::judge(const Lives& lives) {
     bounds_.clear();
     failing_.clear();
     known_.clear();
-    next_try_ns_ = 0;
+    looked_.clear();
+    next_try_ns_.clear();
+    busy_until_ns_ = 0;
   }
-  if (!has_new_deaths(lives) || was_saved(lives.epoch)) return judge_end(lives);
-  if (monotonic_ns() < next_try_ns_) return {};
+  const Names dead = new_deaths(lives);
+  if (dead.empty()) {  // another command may have taken back what had failed
+    failing_.clear();
+    looked_.clear();
+    return judge_end(lives);
+  }
+  if (monotonic_ns() < busy_until_ns_ || (dead == looked_ && !is_due())) return {};
+  if (was_saved(lives.epoch)) return judge_end(lives);
   const JobPaths paths = job_paths(settings_.common.directory, settings_.job);
   if (is_alive(paths.alive + "/recovery") || is_alive(paths.renewing)) return {};  // another command is at it
   Dead failed;
   if (const Status status = find_failed(lives, &failed); !status.ok()) {
     if (told_ != status.text()) tell(settings_, status.text());
     told_ = status.text();
-    next_try_ns_ = monotonic_ns() + kBusyNs;
+    busy_until_ns_ = monotonic_ns() + kBusyNs;
     return {};
   }
   told_.clear();
+  looked_ = dead;
+  std::erase_if(failing_, [&failed](const std::string& name) { return !failed.contains(name); });
   if (failed.empty()) return {};
   if (!note_failures(failed))
     return give_up(clusters_text(failing_) + " has failed too often without a newer checkpoint; the last: " + why_);
-  if (monotonic_ns() >= next_try_ns_) start_recovery();
+  if (is_due() && !start_recovery()) return give_up(why_);
   return {};
 }
 
-bool Tender::has_new_deaths(const Lives& lives) const {
-  return std::any_of(lives.members.begin(), lives.members.end(), [&](const MemberLife& m) {
-    return m.state == MemberLife::kDied && is_tended(m) && !known_.contains(lives.name_of(m));
+Tender::Names Tender::new_deaths(const Lives& lives) const {
+  Names names;
+  for (const MemberLife& m : lives.members)
+    if (m.state == MemberLife::kDied && is_tended(m) && !known_.contains(lives.name_of(m)))
+      names.insert(lives.name_of(m));
+  return names;
+}
+
+// One command takes back all that have failed, so the one that waits least decides.
+bool Tender::is_due() const {
+  return std::any_of(failing_.begin(), failing_.end(), [this](const std::string& name) {
+    const auto next = next_try_ns_.find(name);
+    return next == next_try_ns_.end() || monotonic_ns() >= next->second;
   });
 }
 
@@ -155,14 +176,10 @@ Status Tender::find_failed(const Lives& lives, Dead* failed) {
 // A failure counts once, until the cluster runs again. False: one has failed too often.
 bool Tender::note_failures(const Dead& failed) {
   bool goes_on = true;
-  // Another command may have taken some back meanwhile.
-  std::erase_if(failing_, [&failed](const std::string& name) { return !failed.contains(name); });
   for (const auto& [cluster, dead] : failed) {
     if (!failing_.insert(cluster).second) continue;
     why_ = describe_life(dead) + " of cluster " + cluster + " died";
-    const bool is_noted = std::any_of(commands_.begin(), commands_.end(),
-                                      [&name = cluster](const Recovering& c) { return c.clusters.contains(name); });
-    if (!is_noted)  // else by the command that had brought it back
+    if (!is_noted(dead))  // else by the command that had brought it back
       note_event(settings_.common.directory, settings_.job,
                  HistoryEvent("failure").add("member", dead.index).add("process", dead.record.pid).add("how", why_));
     Bounds& bounds = bounds_of(cluster);
@@ -171,38 +188,60 @@ bool Tender::note_failures(const Dead& failed) {
     goes_on = goes_on && !bounds.exhausted();
     say("failure", {cluster}, why_);
     on_event_.run("failure", why_, "");
-    put_off();
+    put_off(cluster);
   }
   return goes_on;
 }
 
-// As long as the cluster that has failed most often is to wait.
-void Tender::put_off() {
-  std::int64_t pause_ms = 0;
-  for (const std::string& cluster : failing_) pause_ms = std::max(pause_ms, bounds_of(cluster).pause_ms());
-  next_try_ns_ = monotonic_ns() + pause_ms * 1'000'000;
+bool Tender::is_noted(const MemberLife& dead) const {
+  const std::vector<PastEvent> events = events_of(settings_);
+  return std::any_of(events.begin(), events.end(), [&dead](const PastEvent& e) {
+    return e.name == "failure" && e.number("member") == dead.index && e.number("process") == dead.record.pid;
+  });
+}
+
+void Tender::put_off(const std::string& cluster) {
+  const std::int64_t pause_ms = bounds_of(cluster).pause_ms();
+  next_try_ns_[cluster] = monotonic_ns() + pause_ms * 1'000'000;
   char text[64];
   std::snprintf(text, sizeof(text), "next try in %.1f s", static_cast<double>(pause_ms) / 1e3);
   if (pause_ms > 0) tell(settings_, text);
 }
 
-void Tender::start_recovery() {
-  std::vector<std::string> words{"restart", "--job", settings_.job, "--cluster", list_of(failing_)};
+// The command finds those that have failed: what another one has brought back meanwhile must not be ended again.
+bool Tender::start_recovery() {
+  std::vector<std::string> words{"restart", "--job", settings_.job};
   words.insert(words.end(), words_.begin(), words_.end());
-  recoveries_ = count_events(events_of(settings_), "recovery");
   say("recovering", failing_, "taking " + clusters_text(failing_) + " back");
-  Recovering command{.pid = -1, .clusters = failing_};
+  Recovering command{.pid = -1, .clusters = failing_, .began_ms = wall_clock_ns() / 1'000'000};
   const int output = settings_.common.json ? STDERR_FILENO : -1;
   const Status status = start_process(command_line_of(settings_, std::move(words)), output, &command.pid,
                                       TakenOutput::kWithoutErrors, ProcessGroup::kOwn);
   if (status.ok()) {
     commands_.push_back(command);
-    return;
+    return true;
   }
   why_ = status.text();
   tell(settings_, why_);
-  for (const std::string& cluster : failing_) bounds_of(cluster).not_restarted(newest_clc(cluster), false);
-  put_off();
+  return count_failed_try(failing_);
+}
+
+bool Tender::count_failed_try(const Names& clusters) {
+  bool goes_on = true;
+  for (const std::string& cluster : clusters) {
+    bounds_of(cluster).not_restarted(newest_clc(cluster), false);
+    goes_on = goes_on && !bounds_of(cluster).exhausted();
+    if (goes_on) put_off(cluster);
+  }
+  return goes_on;
+}
+
+// The command says so in the history, by its own name.
+bool Tender::has_recovered(const Recovering& command) const {
+  const std::vector<PastEvent> events = events_of(settings_);
+  return std::any_of(events.begin(), events.end(), [&command](const PastEvent& e) {
+    return e.name == "recovery" && e.number("pid") == command.pid && e.time_ms >= command.began_ms;
+  });
 }
 
 bool Tender::step_commands() {
@@ -211,7 +250,7 @@ bool Tender::step_commands() {
     // In this order: one that has ended has told of all before.
     int wait_status = 0;
     const bool ended = ::waitpid(command.pid, &wait_status, WNOHANG) == command.pid;
-    if (!command.runs && count_events(events_of(settings_), "recovery") > recoveries_) {
+    if (!command.runs && has_recovered(command)) {
       command.runs = true;
       for (const std::string& cluster : command.clusters) failing_.erase(cluster);
       say("recovered", command.clusters, clusters_text(command.clusters) + " run again");
@@ -230,16 +269,11 @@ bool Tender::not_recovered(const Recovering& command, int wait_status) {
   say("not_recovered", command.clusters, why_);
   on_event_.run("refused", why_, "");
   if (code == static_cast<int>(Code::kBusy)) {
-    next_try_ns_ = monotonic_ns() + kBusyNs;
+    busy_until_ns_ = monotonic_ns() + kBusyNs;
+    looked_.clear();
     return true;
   }
-  bool goes_on = !is_of_the_set(code);
-  for (const std::string& cluster : command.clusters) {
-    bounds_of(cluster).not_restarted(newest_clc(cluster), false);
-    goes_on = goes_on && !bounds_of(cluster).exhausted();
-  }
-  if (goes_on) put_off();
-  return goes_on;
+  return !is_of_the_set(code) && count_failed_try(command.clusters);
 }
 
 // An operator has had the whole job saved and ended.

@@ -40,25 +40,31 @@ class Tender {
   struct Recovering {
     pid_t pid = -1;
     Names clusters;
-    bool runs = false;  // their processes do
+    bool runs = false;          // their processes do
+    std::int64_t began_ms = 0;  // since 1970
   };
 
   bool is_tended(const MemberLife& member) const;
   // The exit code, once there is nothing more to look after.
   std::optional<int> judge(const Lives& lives);
   std::optional<int> judge_end(const Lives& lives);
-  bool has_new_deaths(const Lives& lives) const;
+  // Names of members that are looked after and have died, without those that nobody misses.
+  Names new_deaths(const Lives& lives) const;
+  bool is_due() const;
   using Dead = std::map<std::string, MemberLife>;  // one for each cluster that has failed
   // Members that have died and are missed; others become known. kIo: the exchange is lost.
   Status find_failed(const Lives& lives, Dead* failed);
+  // False, of these: a cluster has failed too often, or the next try would be in vain.
   bool note_failures(const Dead& failed);
-  void start_recovery();
-  // False: the next try would be in vain.
+  bool start_recovery();
   bool step_commands();
   bool not_recovered(const Recovering& command, int wait_status);
   bool is_recovering() const;
   bool was_saved(const std::string& epoch) const;
-  void put_off();
+  bool count_failed_try(const Names& clusters);
+  bool has_recovered(const Recovering& command) const;
+  bool is_noted(const MemberLife& dead) const;
+  void put_off(const std::string& cluster);
   int give_up(const std::string& why);
   void say(const char* event, const Names& clusters, const std::string& text) const;
   std::uint32_t newest_clc(const std::string& cluster) const;
@@ -74,9 +80,10 @@ class Tender {
   Names failing_;                         // clusters that have failed and do not run again yet
   Names known_;                           // names of dead members that nobody misses (Lives::name_of)
   std::vector<Recovering> commands_;
-  std::int64_t recoveries_ = 0;   // in the history, when the latest command was started
-  std::int64_t next_try_ns_ = 0;  // CLOCK_MONOTONIC
-  std::string why_, told_;        // the last failure; the last complaint, which is not told twice
+  Names looked_;                                     // deaths that were looked into
+  std::map<std::string, std::int64_t> next_try_ns_;  // by cluster; CLOCK_MONOTONIC
+  std::int64_t busy_until_ns_ = 0;                   // likewise, of all
+  std::string why_, told_;                           // the last failure; the last complaint, which is not told twice
 };
 
 }  // namespace shadowib::cli
