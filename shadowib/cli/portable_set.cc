@@ -66,20 +66,6 @@ void await_all(std::vector<RestartedProcess>* processes) {
   }
 }
 
-// Held until this command ends: its processes end with it. kBusy: the job is alive, or another restart has the lock.
-Status take_job(const std::string& directory, const std::string& job) {
-  const std::string lock = job_paths(directory, job).alive + "/restart";
-  SHADOWIB_TRY(ensure_directory(job_paths(directory, job).alive));
-  const int fd = hold_alive_lock(lock);
-  const int error = errno;
-  if (std::string who; members_alive(directory, job, &who))
-    return Status::of(Code::kBusy, 0, "job %.64s is alive (%.80s)", job.c_str(), who.c_str());
-  if (fd >= 0) return note_lock_holder(fd, lock);
-  return error == EAGAIN || error == EWOULDBLOCK
-             ? Status::of(Code::kBusy, error, "job %.64s is just being restarted by another command", job.c_str())
-             : file_error(error, "lock", lock);
-}
-
 Arguments command_of(const PortableSet::Member& member, const PortableRestart& how) {
   Arguments command = member.command;
   if (how.programs.empty()) return command;
@@ -121,10 +107,22 @@ Status read_portable_set(const SetManifest& manifest, PortableSet* set) {
   return {};
 }
 
+Status take_portable_job(const std::string& directory, const std::string& job) {
+  const std::string lock = job_paths(directory, job).alive + "/restart";
+  SHADOWIB_TRY(ensure_directory(job_paths(directory, job).alive));
+  const int fd = hold_alive_lock(lock);
+  const int error = errno;
+  if (std::string who; members_alive(directory, job, &who))
+    return Status::of(Code::kBusy, 0, "job %.64s is alive (%.80s)", job.c_str(), who.c_str());
+  if (fd >= 0) return note_lock_holder(fd, lock);
+  return error == EAGAIN || error == EWOULDBLOCK
+             ? Status::of(Code::kBusy, error, "job %.64s is just being restarted by another command", job.c_str())
+             : file_error(error, "lock", lock);
+}
+
 Status restart_portable(const Common& common, const SetManifest& manifest, const PortableSet& set,
                         const PortableRestart& how, std::vector<RestartedProcess>* processes) {
   const std::string& job = manifest.job;
-  SHADOWIB_TRY(take_job(common.directory, job));
   std::string exchange = exchange_of(common, job);
   SHADOWIB_TRY(settle_exchange(job_paths(common.directory, job).password, &exchange));
   SHADOWIB_TRY(renew_job(common.directory, job, exchange, {}, new_epoch(manifest.generation + 1)));

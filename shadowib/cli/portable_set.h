@@ -33,8 +33,12 @@ struct PortableRestart {
   std::vector<std::string> programs;  // instead of the members' own: member i runs number i modulo their count
   std::vector<std::string> runners;   // ARCHITECTURE=COMMAND
 };
-// Starts the processes of a verified set, and waits for them. Signals that end this process end them. Takes the job
-// into a new epoch. kBusy: it is alive.
+// Takes the job for a restart, until this command ends: its processes end with it. kBusy: it is alive, or another
+// restart has it.
+Status take_portable_job(const std::string& directory, const std::string& job);
+
+// Starts the processes of a verified set of a job that has been taken, and waits for them. Signals that end this
+// process end them. Takes the job into a new epoch.
 Status restart_portable(const Common& common, const SetManifest& manifest, const PortableSet& set,
                         const PortableRestart& how, std::vector<RestartedProcess>* processes);
 

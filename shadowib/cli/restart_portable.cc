@@ -21,6 +21,7 @@ int restart_portable_set(const RestartArguments& arguments, SetManifest manifest
   PortableSet set;
   Status status = verify_with_progress(manifest.path, &manifest);
   if (status.ok()) status = read_portable_set(manifest, &set);
+  if (status.ok()) status = take_portable_job(common.directory, manifest.job);
   std::vector<RestartedProcess> processes;
   if (status.ok()) {
     told.verified();
