@@ -329,7 +329,9 @@ def collecting(case: Case) -> str:
     lock = fed.job.directory / "jobs" / "fed" / "alive" / "recovery"
     collector = fed.job._spawn("gc", [fed.job.shadowib, "gc", "fed", "--dir", str(fed.job.directory)])  # pylint: disable=protected-access
     wait_for("gc to ask", lambda: asked.stat().st_mtime_ns != before, 30, 0.005)
-    check(take_lock(lock) is not None, "gc has the lock of recoveries while it looks")
+    held = take_lock(lock)
+    check(held is not None, "gc has the lock of recoveries while it looks")
+    os.close(held)
     collector.process.wait(60)
     check(collector.process.returncode == 0, f"gc: {collector.text()}")
     asleep.process.send_signal(signal.SIGCONT)

@@ -27,7 +27,7 @@ struct RestartOptions {
   // Asked now and then while processes run, may be empty: a failure ends them.
   std::function<Status()> watch;
   // Called once, when all content is checked and before the first member runs. If the set comes back in several
-  // parts, which meet in the job: before any process is made. May be empty: the job has begun.
+  // parts, which meet in the job's new epoch: before any process is made. May be empty: the job has begun.
   std::function<Status()> begin;
   std::vector<ChangedFile> cut;  // cut when all members are ready, before the first of them runs
   bool others_cut = false;       // so may other commands that restart members of the set: all are ready together

@@ -142,7 +142,7 @@ Status clcs_to_remove(const Common& common, const std::string& job, std::optiona
   std::vector<std::string>* const paths = &found->paths;
   SHADOWIB_TRY(list_clcs(common.directory, job, present_epoch(common.directory, job), &clcs));
   if (clcs.empty()) return {};
-  if (keep == 0u && !job_in_use(common.directory, job, &who)) {
+  if (keep == 0u && !job_in_use(common.directory, job, &who) && !is_supervised(common.directory, job)) {
     for (const ListedClc& clc : clcs) paths->push_back(clc.manifest.path);
     return {};
   }
@@ -164,7 +164,7 @@ Status clcs_to_remove(const Common& common, const std::string& job, std::optiona
       return {};
     }
     if (view.exchange != nullptr) SHADOWIB_TRY(read_federation(view, &now));
-    if (collected && !(incarnations_of(now) == incarnations_of(federation))) {
+    if (collected && !(now.told == federation.told)) {  // a recovery tells of incarnations before anything ends
       found->why = "clusters of the job have gone back meanwhile; collect again";
       return {};
     }

@@ -126,7 +126,7 @@ class Collector {
     std::string who;
     for (const std::string& job : jobs_in(directory_)) {
       // A supervised job may be dead for a moment.
-      if (job_in_use(directory_, job, &who) || is_alive(job_paths(directory_, job).supervisor)) {
+      if (job_in_use(directory_, job, &who) || is_supervised(directory_, job)) {
         SHADOWIB_TRY(epochs(job, false));
         continue;
       }

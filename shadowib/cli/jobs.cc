@@ -189,6 +189,16 @@ Status remove_epoch(const std::string& directory, const std::string& job, const 
   return {};
 }
 
+bool is_supervised(const std::string& directory, const std::string& job) {
+  const fs::path lock = job_paths(directory, job).supervisor;  // and of each cluster: supervisor.<name>
+  std::vector<std::string> names;
+  (void)system_files().list(lock.parent_path().string(), &names);
+  return std::any_of(names.begin(), names.end(), [&lock](const std::string& name) {
+    const std::string own = lock.filename().string();
+    return (name == own || name.starts_with(own + ".")) && is_alive((lock.parent_path() / name).string());
+  });
+}
+
 bool checkpoint_running(const std::string& directory, const std::string& job) {
   const std::string alive = job_paths(directory, job).alive;
   std::vector<std::string> names;

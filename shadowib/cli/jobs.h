@@ -36,6 +36,9 @@ bool members_alive(const std::string& directory, const std::string& job, std::st
 // host counts as existing for a week.
 bool job_in_use(const std::string& directory, const std::string& job, std::string* who);
 
+// Somebody looks after the job, or after one of its clusters, and will bring back what is dead: `supervise`, `tend`.
+bool is_supervised(const std::string& directory, const std::string& job);
+
 // The processes that `run` has started on this host and that still exist.
 std::vector<int> started_here(const std::string& directory, const std::string& job);
 

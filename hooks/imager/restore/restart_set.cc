@@ -69,7 +69,8 @@ class Command {
   Status run() {
     std::vector<RestartPart> parts;
     SHADOWIB_TRY(split(set_, &parts));
-    if (parts.size() > 1) SHADOWIB_TRY(begin());
+    // They meet in the job's new epoch; one that clusters come back in is there already.
+    if (parts.size() > 1 && options_.job.recovery == 0) SHADOWIB_TRY(begin());
     sigset_t forwarded, before;
     ::sigemptyset(&forwarded);
     for (const int signal : kForwarded)  // a blocked signal would be read here though it is ignored
@@ -159,10 +160,12 @@ class Command {
                     "the supervisor of the restarted processes was killed, and they with it; the set is as it was");
     if (message.kind == SupervisorMessage::kStatus) return message.status;
     if (message.kind == SupervisorMessage::kChecked) {
+      if (++checked_ < started_.size()) return {};
       SHADOWIB_TRY(begin());
       const ForwardedSignal begun{0, 0};
-      if (::send(from->socket, &begun, sizeof(begun), MSG_NOSIGNAL) != sizeof(begun))
-        return Status(Code::kAborted, errno, "the supervisor of the restarted processes is gone");
+      for (const Started& s : started_)
+        if (::send(s.socket, &begun, sizeof(begun), MSG_NOSIGNAL) != sizeof(begun))
+          return Status(Code::kAborted, errno, "the supervisor of the restarted processes is gone");
     }
     if (message.kind == SupervisorMessage::kRunning) {
       restored_ += from->members;
@@ -206,6 +209,7 @@ class Command {
   SharedMemoryPlan memory_;
   RollBack roll_back_;
   std::vector<Started> started_;
+  std::size_t checked_ = 0;  // parts whose content is
   std::size_t restored_ = 0;
 };
 
