@@ -5,6 +5,7 @@ locks_test.py [unittest options]
 import importlib.machinery
 import importlib.util
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -73,11 +74,23 @@ class Left(unittest.TestCase):
             with self.subTest(options=options, made=made):
                 self.assertEqual(self.left(self.entry("guarded.cc"), built=self.built("guarded.cc", options, made)), ["guarded.cc"])
 
+    def test_what_a_build_has_made_before_a_change_is_checked(self):
+        for name in ("guarded.cc", "far.h"):
+            built = self.built("guarded.cc", "-Werror -Wthread-safety")
+            made = (built / "guarded.cc.o").stat().st_mtime_ns
+            with self.subTest(changed=name):
+                self.assertEqual(self.left(self.entry("guarded.cc"), built=built), [])
+                os.utime(self.top / name, ns=(made + 1, made + 1))
+                self.assertEqual(self.left(self.entry("guarded.cc"), built=built), ["guarded.cc"])
+                os.utime(self.top / name, ns=(made, made))
+
     def test_other_code_under_a_sanitizer_is_checked_all_the_same(self):
         built = self.built("guarded.cc", "-Werror -Wthread-safety")
         self.write("far.h", '#include "guarded.h"\n#ifdef __SANITIZE_THREAD__\n#endif\n')
+        self.built("guarded.cc", "-Werror -Wthread-safety")
         self.assertEqual(self.left(self.entry("guarded.cc"), built=built), [])
         self.write("far.h", '#include "guarded.h"\n#ifdef __SANITIZE_ADDRESS__\n#endif\n')
+        self.built("guarded.cc", "-Werror -Wthread-safety")
         self.assertEqual(self.left(self.entry("guarded.cc"), built=built), ["guarded.cc"])
 
 
