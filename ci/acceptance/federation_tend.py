@@ -33,9 +33,10 @@ class Tended(Recovered):
                 continue
 
     def start_waiter(self, cluster: str):
+        before = len(self.job.members())
         waiter = self.run(f"waiter-{cluster}", ["python3", "-c", WAITER], "--cluster", cluster, "--join-children")
         self.programs[cluster] = (waiter,)
-        wait_for(f"the member of {cluster}", lambda: any(m["cluster"] == cluster and m["state"] for m in self.status()["members"]), 60, 0.1)
+        wait_for(f"the member of {cluster}", lambda: len(self.job.members()) > before, 60, 0.1)
 
     def tend(self, *options: str) -> Program:
         argv = [self.job.shadowib, "tend", "fed", "--json", "--dir", str(self.job.directory), *options]
