@@ -1,6 +1,7 @@
 // shadowib tend: looks after the clusters of a federation, and takes those back that fail.
 #include <unistd.h>
 
+#include <cerrno>
 #include <memory>
 #include <set>
 #include <sstream>
@@ -61,7 +62,7 @@ Status check_clusters(const SuperviseSettings& settings, const std::set<std::str
   for (const std::string& name : known) names += (names.empty() ? "" : ", ") + name;
   for (const std::string& name : clusters)
     if (!known.contains(name))
-      return Status::of(Code::kNotFound, 0, "job %.64s has no cluster %.32s; there are: %.300s", settings.job.c_str(),
+      return Status::of(Code::kNotFound, 0, "job %.64s has no cluster %.32s; there are: %.150s", settings.job.c_str(),
                         name.c_str(), names.c_str());
   return {};
 }
