@@ -286,7 +286,8 @@ def at_once(case: Case) -> str:
     fed.programs["B"] = (first,)
     fed.come_back("B")
     first.process.wait(30)
-    said = json.loads(first.text()[first.text().index("\n{") + 1:])
+    # What the cluster's command says is passed on before it.
+    said = json.loads(first.text()[first.text().index('\n{\n  "job"'):])
     check(first.process.returncode == PROCESS_FAILED and said["reached"] and said["died"] == [last], f"--json says {said}")
     check(fed.settled("B")["incarnation"] == 3 and fed.identity("A") == before and fed.cluster("A")["stops"] == 0, "A was touched")
     return "told, and taken back once more"

@@ -9,7 +9,7 @@ import time
 from common import Case, Failure, Line, check, main
 from federation_clusters import CLUSTERS
 from federation_restart import Recovered
-from jobs import REFUSED, wait_for
+from jobs import BUSY, REFUSED, wait_for
 from storms import FAULTS
 
 PROCESSES, MOST_REFUSED, MOST_IDLE_S = 2, 3, 300
@@ -62,6 +62,8 @@ class Storms(Recovered):
 
     def try_clc(self, cluster: str) -> bool:
         result = self.take(cluster, code=None)
+        if result.returncode == BUSY:  # a message has asked for one
+            return False
         if result.returncode == REFUSED:
             self.refusals.append(result.stderr.strip())
             check(len(self.refusals) <= MOST_REFUSED, "too many CLCs were refused:\n" + "\n".join(self.refusals))

@@ -10,7 +10,7 @@ namespace shadowib {
 
 class BabblingServer {
  public:
-  static constexpr int kLastsS = 4;
+  static constexpr int kLastsS = 60;
 
   // From where the handshake would begin, or, with the server's certificate and key as PEM files, from its end.
   explicit BabblingServer(std::string certificate = "", std::string key = "");
