@@ -117,7 +117,7 @@ def alone(case: Case) -> str:
 
 def to_the_end(case: Case) -> str:
     """Every byte of a pair that has gone back is right, up to the last one."""
-    fed = Recovered(case, iterations=500_000)
+    fed = Recovered(case, iterations=2_000_000)  # A still runs when B comes back
     fed.take("B")
     fed.kill("B")
     command = fed.come_back("B", moves=False)
@@ -300,8 +300,13 @@ def sizes(case: Case) -> str:
         fed.take(cluster)
     fed.kill(*CLUSTERS)
     command = fed.recover("--timeout", str(timeout), fault="320:slow")
+    def is_of_a(pid: int) -> bool:
+        try:
+            return b"fed.A.0001" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:  # it has ended
+            return False
     def of_a():
-        return [pid for pid in descendants(command.process.pid) if b"fed.A.0001" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return [pid for pid in descendants(command.process.pid) if is_of_a(pid)]
     # Its command, and what reads the images.
     large = wait_for("the command of A's set", lambda: (found := of_a()) and len(found) >= 3 and found, 60, 0.005)
     for pid in large:
@@ -325,7 +330,7 @@ def collecting(case: Case) -> str:
         fed.take("B")
     asleep = fed.programs["B"][0]
     asleep.process.send_signal(signal.SIGSTOP)  # so that gc waits for an answer
-    asked = next((fed.job.directory / "jobs" / "fed" / "x").glob("*/control/status*"))
+    asked = next((fed.job.directory / "jobs" / "fed" / "x").glob("*/control/=status"))
     before = asked.stat().st_mtime_ns
     lock = fed.job.directory / "jobs" / "fed" / "alive" / "recovery"
     collector = fed.job._spawn("gc", [fed.job.shadowib, "gc", "fed", "--dir", str(fed.job.directory)])  # pylint: disable=protected-access
