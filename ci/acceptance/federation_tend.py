@@ -66,6 +66,14 @@ def comes_back(case: Case) -> str:
         fed.start_waiter(cluster)
     before = fed.identity("A")
     fed.take("B")
+    # Who looks after one cluster keeps others from the whole job; who looks after another cluster may come.
+    one, other = fed.tend("--cluster", "A"), fed.tend("--cluster", "B")
+    check(not one.ended() and not other.ended(), f"one keeps the other one off: {one.text()} {other.text()}")
+    for words in (["tend", "fed"], ["supervise", "--job", "fed", "--dir", str(fed.job.directory), "--", "true"]):
+        check("is looked after already" in fed.command(*words, code=BUSY).stderr, f"{words} may come beside it")
+    for tender in (one, other):
+        tender.process.send_signal(signal.SIGTERM)
+        check(tender.process.wait(30) == 128 + signal.SIGTERM, f"tend ended with {tender.process.returncode}: {tender.text()}")
     tender = fed.tend()
     for number in range(1, count + 1):
         if number == 1:

@@ -124,9 +124,9 @@ Status take_supervisor_lock(const SuperviseSettings& settings, const std::string
     if (!other.starts_with(name) || !is_alive(held)) continue;
     release_alive_lock(*lock);
     *lock = -1;
+    const LockHolder holder = lock_holder(held);
     return Status::of(Code::kBusy, 0, "cluster %.32s of job %.64s is looked after already (process %d on %.64s)",
-                      other.substr(name.size()).c_str(), settings.job.c_str(), lock_holder(held).pid,
-                      lock_holder(held).host.c_str());
+                      other.substr(name.size()).c_str(), settings.job.c_str(), holder.pid, holder.host.c_str());
   }
   return {};
 }

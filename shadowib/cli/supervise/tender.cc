@@ -128,9 +128,9 @@ std::optional<int> Tender::judge(const Lives& lives) {
     return {};
   }
   told_.clear();
-  looked_ = dead;
   std::erase_if(failing_, [&failed](const std::string& name) { return !failed.contains(name); });
   if (failed.empty()) return {};
+  looked_ = dead;
   if (!note_failures(failed))
     return give_up(clusters_text(failing_) + " has failed too often without a newer checkpoint; the last: " + why_);
   if (is_due() && !start_recovery()) return give_up(why_);
