@@ -28,7 +28,7 @@ constexpr std::int64_t kLookNs = 20 * kMs;
 // that has brought no CLC.
 constexpr std::int64_t kFirstPauseNs = 300 * kMs, kLongestPauseNs = 2000 * kMs;
 
-std::atomic<bool> g_asked{false};
+std::atomic<bool> g_first_asked{false};
 
 // Messages that wait. since_ns 0: none does.
 struct Waiting {
@@ -70,14 +70,14 @@ void give_up_waiting() {
 // Wakes the agent as a signal does (threads/request_signals.h).
 void note_held_message() {
   const std::uint64_t one = 1;
-  if (g_asked.exchange(true)) return;
+  if (g_first_asked.exchange(true)) return;
   [[maybe_unused]] const long n = ::syscall(SYS_write, g_agent.cancel.load(), &one, sizeof(one));
 }
 
 int forced_clc_wait_ms() {
   constexpr int kUndecidedMs = 500;
   if (is_undecided()) return kUndecidedMs;
-  if (g_asked.load()) return 0;
+  if (g_first_asked.load()) return 0;
   if (g_waiting.since_ns == 0) return -1;
   const std::int64_t left = g_waiting.due_ns - monotonic_ns();
   return static_cast<int>(std::max<std::int64_t>(left, 0) / kMs + 1);
@@ -87,7 +87,7 @@ void start_forced_clc() {
   const std::int64_t now = monotonic_ns();
   settle_undecided();
   if (is_undecided()) return;
-  if (g_asked.exchange(false) && g_waiting.since_ns == 0) {
+  if (g_first_asked.exchange(false) && g_waiting.since_ns == 0) {
     g_waiting = Waiting();
     g_waiting.since_ns = g_waiting.due_ns = now;
   }
@@ -107,13 +107,13 @@ void start_forced_clc() {
   g_waiting.pause_ns = std::min(2 * g_waiting.pause_ns, kLongestPauseNs);
 }
 
-bool waits_for_first_clc() { return g_asked.load() || g_waiting.since_ns != 0; }
+bool waits_for_first_clc() { return g_first_asked.load() || g_waiting.since_ns != 0; }
 
 void note_clc(bool committed, const Status& status) {
   std::snprintf(g_refusal, sizeof(g_refusal), "%s", committed ? "" : status.text());
   if (!committed) return;
   g_waiting = Waiting();
-  g_asked = true;  // messages that came meanwhile may need another one
+  g_first_asked = true;  // messages that came meanwhile may need another one
 }
 
 void describe_forced_clc(JsonWriter& writer) {
@@ -123,7 +123,7 @@ void describe_forced_clc(JsonWriter& writer) {
 }
 
 void forget_forced_clc() {
-  g_asked = false;
+  g_first_asked = false;
   g_waiting = Waiting();
   g_refusal[0] = '\0';
 }

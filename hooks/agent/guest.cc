@@ -27,7 +27,7 @@
 namespace shadowib {
 namespace {
 
-constexpr int kLookMs = 1000;            // between looks at whether the job still has a member
+constexpr int kGuestLookMs = 1000;            // between looks at whether the job still has a member
 constexpr int kPatienceMs = 5000;        // without one
 constexpr int kLeaveMs = 5000;           // from SIGTERM to SIGKILL
 constexpr int kRestartWaitMs = 600'000;  // for a restart that is under way, as members wait
@@ -135,7 +135,7 @@ Status enter(JobInfo* info, Exchange** exchange, int* alive_lock) {
   raw_sleep_ms(kLeaveMs);
   for (;;) {
     ::syscall(SYS_kill, raw_getpid(), SIGKILL);
-    raw_sleep_ms(kLookMs);
+    raw_sleep_ms(kGuestLookMs);
   }
 }
 
@@ -153,10 +153,10 @@ void* guest_main(void*) {
   std::uint64_t token = 0;
   Deadline alone = Deadline::in_ms(kPatienceMs);
   for (;;) {
-    const Status watched = g_job.exchange->watch(std::string(g_job.info.epoch) + "/control", &token, kLookMs, -1);
+    const Status watched = g_job.exchange->watch(std::string(g_job.info.epoch) + "/control", &token, kGuestLookMs, -1);
     if (!watched.ok() && watched.code() != Code::kTimeout) {  // the exchange is lost
       token = 0;
-      raw_sleep_ms(kLookMs);
+      raw_sleep_ms(kGuestLookMs);
     }
     const bool is_there = member.is_there(), nobody = !is_there && alone.has_passed();
     if (is_there) alone = Deadline::in_ms(kPatienceMs);

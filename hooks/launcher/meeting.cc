@@ -17,12 +17,12 @@ namespace {
 // Open MPI's: in the environment of ranks that are to connect to the one that spawns them.
 constexpr char kParentPort[] = "OMPI_PARENT_PORT";
 
-struct Meeting {
+struct SpawnMeeting {
   std::string port;
   bool root = false;
 };
 struct Meetings {
-  std::vector<Meeting> now;
+  std::vector<SpawnMeeting> now;
 };
 
 SpinLock g_meetings_lock;  // held inside
@@ -34,12 +34,12 @@ template <typename Change>
 void with_meetings(Change change) {
   Inside inside;
   SpinGuard guard(g_meetings_lock);
-  std::vector<Meeting>& now = Lasting<Meetings>::get().now;
+  std::vector<SpawnMeeting>& now = Lasting<Meetings>::get().now;
   change(now);
   g_count.store(now.size());
 }
 
-void end(std::vector<Meeting>& meetings, auto is_over) {
+void end(std::vector<SpawnMeeting>& meetings, auto is_over) {
   meetings.erase(std::remove_if(meetings.begin(), meetings.end(), is_over), meetings.end());
 }
 
@@ -52,13 +52,13 @@ std::string_view told_port(std::string_view key) {
   return {};
 }
 
-bool is_of(std::string_view key, const Meeting& meeting, std::string_view rest) {
+bool is_of(std::string_view key, const SpawnMeeting& meeting, std::string_view rest) {
   return key.starts_with(meeting.port) && key.substr(meeting.port.size()).starts_with(rest);
 }
 
 void begin(std::string_view port, bool root) {
-  with_meetings([&](std::vector<Meeting>& now) {
-    const auto known = std::find_if(now.begin(), now.end(), [&](const Meeting& m) { return m.port == port; });
+  with_meetings([&](std::vector<SpawnMeeting>& now) {
+    const auto known = std::find_if(now.begin(), now.end(), [&](const SpawnMeeting& m) { return m.port == port; });
     if (known == now.end())
       now.push_back({std::string(port), root});
     else
@@ -92,27 +92,27 @@ void note_unpublished(char** keys) {
   for (; g_count.load() != 0 && keys != nullptr && *keys != nullptr; ++keys)
     if (const std::string_view port = told_port(*keys); !port.empty())
       with_meetings(
-          [port](std::vector<Meeting>& now) { end(now, [port](const Meeting& m) { return m.port == port; }); });
+          [port](std::vector<SpawnMeeting>& now) { end(now, [port](const SpawnMeeting& m) { return m.port == port; }); });
 }
 
 void note_lookup(const pmix_pdata_t data[], std::size_t ndata, pmix_status_t status) {
   for (std::size_t i = 0; g_count.load() != 0 && data != nullptr && i < ndata; ++i) {
     const std::string_view key = text_of(data[i].key);
-    with_meetings([&](std::vector<Meeting>& now) {
-      end(now, [&](const Meeting& m) { return is_of(key, m, status == PMIX_SUCCESS ? ":activate:" : ":"); });
+    with_meetings([&](std::vector<SpawnMeeting>& now) {
+      end(now, [&](const SpawnMeeting& m) { return is_of(key, m, status == PMIX_SUCCESS ? ":activate:" : ":"); });
     });
   }
 }
 
 void note_connected(pmix_status_t status) {
   if (g_count.load() == 0) return;
-  with_meetings([status](std::vector<Meeting>& now) {
-    end(now, [status](const Meeting& m) { return !m.root || status != PMIX_SUCCESS; });
+  with_meetings([status](std::vector<SpawnMeeting>& now) {
+    end(now, [status](const SpawnMeeting& m) { return !m.root || status != PMIX_SUCCESS; });
   });
 }
 
 void forget_meetings() {
-  if (g_count.load() != 0) with_meetings([](std::vector<Meeting>& now) { now.clear(); });
+  if (g_count.load() != 0) with_meetings([](std::vector<SpawnMeeting>& now) { now.clear(); });
 }
 
 bool is_meeting() { return g_count.load() != 0; }

@@ -34,7 +34,7 @@ class Survey {
     }
   }
 
-  Holders& holders() { return holders_; }
+  FileHolders& holders() { return holders_; }
 
  private:
   void ask_new() {
@@ -74,12 +74,12 @@ class Survey {
   const std::string& directory_;
   const SetManifest& manifest_;
   std::set<std::string> asked_;
-  Holders holders_;
+  FileHolders holders_;
 };
 
 // *failed: the host whose fault it is.
 Status bring(const std::string& directory, const SetManifest& manifest, const SetMember& member,
-             const Holders& holders, std::string* failed) {
+             const FileHolders& holders, std::string* failed) {
   const std::int64_t deadline_ns = monotonic_ns() + kPieceNs;
   const auto at = holders.find(member.file);
   Piece piece = piece_of(member);
@@ -99,9 +99,9 @@ Status bring(const std::string& directory, const SetManifest& manifest, const Se
 
 }  // namespace
 
-Holders ask_holders(const std::string& directory, const SetManifest& manifest,
+FileHolders ask_holders(const std::string& directory, const SetManifest& manifest,
                     const std::vector<KeeperInfo>& keepers) {
-  Holders holders;
+  FileHolders holders;
   std::vector<Piece> pieces;
   std::vector<std::thread> threads;
   std::mutex mutex;
@@ -121,14 +121,14 @@ Holders ask_holders(const std::string& directory, const SetManifest& manifest,
   return holders;
 }
 
-PieceHosts choose_hosts(const Holders& holders) {
+PieceHosts choose_hosts(const FileHolders& holders) {
   PieceHosts hosts;
   for (const auto& [file, of_file] : holders)
     if (!of_file.empty()) hosts[file] = *of_file.begin();
   return hosts;
 }
 
-Status check_available(const ParityGroup& group, const std::string& file, const Holders& holders) {
+Status check_available(const ParityGroup& group, const std::string& file, const FileHolders& holders) {
   std::vector<Stretch> stretches;
   const Present present = [&holders](const std::string& piece) {
     const auto at = holders.find(piece);
@@ -137,7 +137,7 @@ Status check_available(const ParityGroup& group, const std::string& file, const 
   return present(file) ? Status() : plan_piece(group, file, present, &stretches);
 }
 
-void forget_host(const std::string& host, Holders* holders) {
+void forget_host(const std::string& host, FileHolders* holders) {
   for (auto& [file, hosts] : *holders) hosts.erase(host);
 }
 
@@ -160,7 +160,7 @@ Status decode_images(const std::string& directory, const SetManifest& manifest,
   return {};
 }
 
-int survived_losses(const SetManifest& manifest, const Holders& holders, const Domains& domains) {
+int survived_losses(const SetManifest& manifest, const FileHolders& holders, const Domains& domains) {
   PieceDomains where;
   int least = manifest.placement.store.parities;
   for (const auto& [file, hosts] : holders)

@@ -11,7 +11,7 @@
 namespace shadowib::cli {
 
 // Asks these keepers at the same time which pieces they have, whole and right. A keeper that fails has none.
-Holders ask_holders(const std::string& directory, const SetManifest& manifest,
+FileHolders ask_holders(const std::string& directory, const SetManifest& manifest,
                     const std::vector<KeeperInfo>& keepers);
 
 // Brings images onto this host: from a host that has one, else made from what is left on others. Looks whether all
@@ -20,13 +20,13 @@ Holders ask_holders(const std::string& directory, const SetManifest& manifest,
 Status decode_images(const std::string& directory, const SetManifest& manifest, const std::vector<SetMember>& wanted);
 
 // A host for each piece that is somewhere.
-PieceHosts choose_hosts(const Holders& holders);
+PieceHosts choose_hosts(const FileHolders& holders);
 // kNotFound: the piece is on no host, and too little is left to make it.
-Status check_available(const ParityGroup& group, const std::string& file, const Holders& holders);
+Status check_available(const ParityGroup& group, const std::string& file, const FileHolders& holders);
 // A host that has failed has nothing.
-void forget_host(const std::string& host, Holders* holders);
+void forget_host(const std::string& host, FileHolders* holders);
 
 // How many hosts may be lost at once before an image is. -1: one is lost already.
-int survived_losses(const SetManifest& manifest, const Holders& holders, const Domains& domains);
+int survived_losses(const SetManifest& manifest, const FileHolders& holders, const Domains& domains);
 
 }  // namespace shadowib::cli

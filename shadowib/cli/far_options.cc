@@ -14,7 +14,7 @@
 namespace shadowib::cli {
 namespace {
 
-std::string record_path(const std::string& directory, const std::string& job) {
+std::string far_record_path(const std::string& directory, const std::string& job) {
   return far_path(directory, job) + "/settings";
 }
 
@@ -39,13 +39,13 @@ Status parse_flush(const std::string& text, unsigned* every) {
 Status read_record(const std::string& directory, const std::string& job, FarSettings* settings) {
   std::string text;
   Fields fields;
-  const Status status = read_file(record_path(directory, job), &text);
+  const Status status = read_file(far_record_path(directory, job), &text);
   if (status.error() == ENOENT || status.error() == ENOTDIR) return {};
   SHADOWIB_TRY(status);
   if (!decode_fields(text, &fields) || !parse_far(field_text(fields, "far"), &settings->spec).ok() ||
       !parse_flush(field_text(fields, "flush"), &settings->every).ok())
     return Status::of(Code::kVersion, 0, "%.250s is of another shadowib; name the far place with --far",
-                      record_path(directory, job).c_str());
+                      far_record_path(directory, job).c_str());
   settings->known = true;
   settings->from = static_cast<std::uint32_t>(field_number(fields, "from"));
   settings->rate = std::strtod(field_text(fields, "rate").c_str(), nullptr);
@@ -114,7 +114,7 @@ Status choose_far(const FarOptions& options, const std::string& directory, const
 }
 
 Status record_far(const std::string& directory, const std::string& job, const FarSettings& settings) {
-  const std::string path = record_path(directory, job);
+  const std::string path = far_record_path(directory, job);
   if (!settings.known) {
     if (::unlink(path.c_str()) != 0 && errno != ENOENT && errno != ENOTDIR) return file_error(errno, "remove", path);
     return {};

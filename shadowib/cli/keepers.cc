@@ -121,7 +121,7 @@ Status gather_images(const std::string& directory, const SetManifest& manifest,
   return {};
 }
 
-Holders find_holders(const std::string& directory, const SetManifest& manifest) {
+FileHolders find_holders(const std::string& directory, const SetManifest& manifest) {
   return ask_holders(directory, manifest, live_keepers(directory, manifest.job));
 }
 

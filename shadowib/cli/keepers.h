@@ -24,8 +24,8 @@ Status gather_images(const std::string& directory, const SetManifest& manifest,
                      const std::set<std::uint32_t>& members, bool deep);
 
 // The hosts whose keepers have a piece whole and right, by piece: images, and parities.
-using Holders = std::map<std::string, std::set<std::string>>;
-Holders find_holders(const std::string& directory, const SetManifest& manifest);
+using FileHolders = std::map<std::string, std::set<std::string>>;
+FileHolders find_holders(const std::string& directory, const SetManifest& manifest);
 
 // The keeper's failure domain of each host with a keeper, and of this one.
 Domains find_domains(const std::string& directory, const std::string& job);

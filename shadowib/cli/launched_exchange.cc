@@ -38,7 +38,7 @@ namespace shadowib::cli {
 namespace {
 
 constexpr char kVersion[] = "1";
-constexpr int kWaitMs = 60000, kTryMs = 5000;
+constexpr int kWaitMs = 60000, kRankTryMs = 5000;
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -142,7 +142,7 @@ Status try_place(const std::string& path, RedisPlace* settled) {
   for (const std::string& address : place.addresses) {
     settled->host = address;
     std::unique_ptr<RedisConnection> tried;
-    status = RedisConnection::open(*settled, kTryMs, &tried);
+    status = RedisConnection::open(*settled, kRankTryMs, &tried);
     if (status.ok()) break;
   }
   return status;

@@ -50,7 +50,7 @@ Status rebuild_set(const std::string& directory, SetManifest* manifest, Rebuilt*
                       manifest->path.c_str(), manifest->placement.store.text().c_str());
   SHADOWIB_TRY(ensure_keeper(directory, manifest->job));
   if (manifest->placement.store.has_parity()) return rebuild_parity(directory, manifest, rebuilt);
-  Holders holders = find_holders(directory, *manifest);
+  FileHolders holders = find_holders(directory, *manifest);
   std::map<std::string, KeeperInfo> keepers;
   Domains domains;
   std::map<std::string, int> loads;

@@ -153,7 +153,7 @@ class Rebuild {
   std::map<std::string, KeeperInfo> keepers_;
   std::map<std::string, int> loads_;
   std::set<std::string> excluded_;
-  Holders holders_;
+  FileHolders holders_;
   std::string failed_;
 };
 

@@ -46,7 +46,7 @@ Json to_json(const std::vector<ChangedFile>& files) {
 }
 
 // The hosts that have each image, and parity, whole and right.
-using Copies = Holders;
+using Copies = FileHolders;
 
 // Images that are here by every byte, and what keepers say of others. A store that is not redundant has all here.
 Status verify_copies(const std::string& directory, const std::string& path, SetManifest* manifest, Copies* copies) {

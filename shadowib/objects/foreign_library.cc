@@ -107,7 +107,7 @@ int owned_pair(int ends[2], Make make) {
   return fail(EMFILE);
 }
 
-int turned_open(const char* path, int flags, ...) {
+int foreign_open(const char* path, int flags, ...) {
   va_list arguments;
   va_start(arguments, flags);
   const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(arguments, mode_t) : 0;
@@ -151,7 +151,7 @@ int turned_shm_open(const char* name, int flags, mode_t mode) {
   return owned([&] { return g_libc.shm_open(name, flags, mode); });
 }
 
-int turned_close(int fd) {
+int foreign_close(int fd) {
   if (!g_open.remove(fd)) return fail(EBADF);
   close_owned_descriptor(fd);
   return 0;
@@ -189,8 +189,8 @@ int turned_pthread_create(pthread_t*, const pthread_attr_t*, void* (*)(void*), v
 }
 
 const ImportTurn kTurns[] = {
-    {"open", reinterpret_cast<void*>(turned_open)},
-    {"open64", reinterpret_cast<void*>(turned_open)},
+    {"open", reinterpret_cast<void*>(foreign_open)},
+    {"open64", reinterpret_cast<void*>(foreign_open)},
     {"socket", reinterpret_cast<void*>(turned_socket)},
     {"socketpair", reinterpret_cast<void*>(turned_socketpair)},
     {"accept", reinterpret_cast<void*>(turned_accept)},
@@ -203,7 +203,7 @@ const ImportTurn kTurns[] = {
     {"timerfd_create", reinterpret_cast<void*>(turned_timerfd_create)},
     {"inotify_init1", reinterpret_cast<void*>(turned_inotify_init1)},
     {"shm_open", reinterpret_cast<void*>(turned_shm_open)},
-    {"close", reinterpret_cast<void*>(turned_close)},
+    {"close", reinterpret_cast<void*>(foreign_close)},
     {"mmap", reinterpret_cast<void*>(turned_mmap)},
     {"mmap64", reinterpret_cast<void*>(turned_mmap)},
     {"munmap", reinterpret_cast<void*>(turned_munmap)},

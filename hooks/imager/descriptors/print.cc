@@ -30,7 +30,7 @@ std::size_t bytes_of(const std::vector<Message>& queue) {
   for (const Message& m : queue) bytes += m.data.size();
   return bytes;
 }
-std::size_t queued_bytes(const Object& o) { return bytes_of(o.queue); }
+std::size_t queued_of(const Object& o) { return bytes_of(o.queue); }
 
 bool has_offset(Kind kind) {
   return kind == Kind::kFile || kind == Kind::kDirectory || kind == Kind::kMemory || kind == Kind::kThreadFile;
@@ -46,7 +46,7 @@ std::string details(const Object& o) {
     text += "  value " + std::to_string(o.value_ns) + " ns  interval " + std::to_string(o.interval_ns) + " ns";
   for (const EpollEntry& e : o.entries) text += "  watches " + std::to_string(e.fd);
   if (!o.input.empty()) text += "  to be read at the slave " + std::to_string(bytes_of(o.input)) + " bytes";
-  if (!o.queue.empty()) text += "  queued " + std::to_string(queued_bytes(o)) + " bytes";
+  if (!o.queue.empty()) text += "  queued " + std::to_string(queued_of(o)) + " bytes";
   for (const FileLock& lock : o.locks) text += "  " + describe_lock(lock);
   if (o.inherited != 0) text += "  inherited from outside the job";
   if (o.counterpart_gone) text += "  other end closed";
@@ -61,7 +61,7 @@ Json to_json(const Descriptor& d, const Object& o) {
                {"name", describe_object(o)},
                {"flags", flag_names(o.flags)},
                {"close_on_exec", d.close_on_exec != 0},
-               {"queued_bytes", queued_bytes(o)}};
+               {"queued_bytes", queued_of(o)}};
   if (has_offset(o.kind)) json["offset"] = o.offset;
   if (o.kind == Kind::kFile || o.kind == Kind::kMemory) json["size"] = o.size;
   for (const FileLock& lock : o.locks) json["locks"].push_back(describe_lock(lock));

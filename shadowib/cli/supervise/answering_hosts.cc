@@ -11,7 +11,7 @@ namespace {
 
 using command_line::Host;
 
-constexpr int kAnswerMs = 20'000, kStepUs = 20'000;
+constexpr int kAnswerMs = 20'000, kAnswerStepUs = 20'000;
 
 struct Asked {
   Host host;
@@ -45,7 +45,7 @@ std::vector<Host> answering_hosts(const SuperviseSettings& settings, const std::
   for (const Deadline deadline = Deadline::in_ms(kAnswerMs); waits && !deadline.has_passed();) {
     waits = false;
     for (Asked& asked : all) waits = is_waited_for(&asked) || waits;
-    if (waits) ::usleep(kStepUs);
+    if (waits) ::usleep(kAnswerStepUs);
   }
   std::vector<Host> answering;
   for (Asked& asked : all) {
