@@ -44,6 +44,7 @@
 // `fail/<index>`               `code=<Code> errno= text=`.
 // `fail/command`               As above, of the command. `again=1` if it tries once more.
 // `abort`                      Published by the first that gives up: its reason.
+// `told`                       The member that tells people of it, if one does.
 // `outcome`                    `committed=PATH kill=0|1`, or `aborted=TEXT`.
 // `done/<index>`               The member has resumed.
 // `b/<phase>`                  The barrier of that phase, to which the member comes (Exchange::barrier).

@@ -1,9 +1,14 @@
-// What a member reads in the request of a checkpoint command, and in the choice that comes with "go".
+// What a member reads in the request of a checkpoint command, and in the choice that comes with "go". Who tells people
+// that it gives up.
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <filesystem>
+#include <memory>
 #include <string>
 
 #include "hooks/agent/round_messages.h"
+#include "hooks/job/current_job.h"
 
 namespace shadowib {
 namespace {
@@ -52,6 +57,71 @@ TEST(RoundRequest, LeavesARequestAloneThatHasNoChoice) {
   ASSERT_TRUE(request.parse(encode_fields(asked)).ok());
   EXPECT_TRUE(request.take_choice("").ok());
   EXPECT_EQ(request.compression, Compression::kLz4);
+}
+
+// Members 0 and 1 of a checkpoint whose command has given up.
+class GivesUp : public ::testing::Test {
+ protected:
+  GivesUp() {
+    std::string name = ::testing::TempDir() + "gives-up-XXXXXX";
+    top_ = ::mkdtemp(name.data());
+    EXPECT_TRUE(Exchange::open("dir:" + top_ + "/x", true, &exchange_).ok());
+    g_job.exchange = exchange_.get();
+    std::strcpy(g_job.info.epoch, "job.1");
+    Fields asked = kRequest;
+    asked["members"] = "0,1";
+    asked["last"] = "0";
+    EXPECT_TRUE(request_.parse(encode_fields(asked)).ok());
+  }
+  ~GivesUp() override {
+    g_job.exchange = nullptr;
+    g_job.info = {};
+    std::filesystem::remove_all(top_);
+  }
+
+  bool tells(std::uint32_t member, const Status& status) {
+    g_job.info.member = member;
+    return RoundMessages(request_).give_up(status);
+  }
+
+  void command_gives_up(const Status& status, bool again) {
+    Fields reason = fields_of_status(status);
+    reason["again"] = again ? "1" : "0";
+    RoundMessages messages(request_);
+    ASSERT_TRUE(exchange_->publish(messages.key("fail/command"), encode_fields(reason)).ok());
+    (void)exchange_->claim(messages.abort_key(), status.text()).ok();
+  }
+
+  const Status failed_ = Status(Code::kIo, EIO, "a fault"), passing_ = Status(Code::kRefused, EAGAIN, "it passes");
+  std::string top_;
+  std::unique_ptr<Exchange> exchange_;
+  RoundRequest request_;
+};
+
+// The second member was faster, and the command has heard of its reason when the first one has its own.
+TEST_F(GivesUp, OneMemberTellsOfAReasonThatBothHave) {
+  EXPECT_TRUE(tells(1, failed_));
+  command_gives_up(failed_, false);
+  EXPECT_FALSE(tells(0, failed_));
+}
+
+// The command heard of the second member's reason before that one came to the abort.
+TEST_F(GivesUp, TheFirstMemberTellsForTheCommand) {
+  command_gives_up(failed_, false);
+  EXPECT_FALSE(tells(1, failed_));
+  EXPECT_TRUE(tells(0, Status(Code::kAborted, 0, "given up")));
+}
+
+TEST_F(GivesUp, NobodyTellsOfWhatIsTriedAgain) {
+  EXPECT_FALSE(tells(1, passing_));
+  command_gives_up(passing_, true);
+  EXPECT_FALSE(tells(0, passing_));
+}
+
+TEST_F(GivesUp, TheFirstMemberTellsOfTheLastTry) {
+  EXPECT_FALSE(tells(1, passing_));
+  command_gives_up(passing_, false);
+  EXPECT_TRUE(tells(0, passing_));
 }
 
 }  // namespace
