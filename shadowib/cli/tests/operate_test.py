@@ -120,9 +120,7 @@ class Operate(unittest.TestCase):
         # A member that is killed by somebody else is a crash.
         restarted = self.restart()
         members = json.loads(self.command("status", "demo", "--json").stdout)["members"]
-        for child in self.descendants(restarted.pid):
-            if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == members[0]["comm"]:
-                os.kill(child, 9)
+        self.kill_descendants(restarted.pid, members[0]["comm"], 9)
         self.assertEqual(restarted.wait(TIMEOUT_S), 20)
         self.assertIn("killed by signal 9 (SIGKILL)", restarted.log.read_text())
 
@@ -213,9 +211,7 @@ class Operate(unittest.TestCase):
         for p in (server, client):
             p.wait(TIMEOUT_S)
         restarted = self.restart()
-        for child in self.descendants(restarted.pid):
-            if "pingpong" in pathlib.Path(f"/proc/{child}/comm").read_text():
-                os.kill(child, 15)
+        self.kill_descendants(restarted.pid, "ibv_rc_pingpong", 15)
         self.assertEqual(restarted.wait(TIMEOUT_S), 20)
         events = self.events()
         self.assertEqual([e["event"] for e in events], ["started", "started", "checkpoint", "checkpoint_failed", "checkpoint", "restart",
@@ -297,8 +293,24 @@ class Operate(unittest.TestCase):
         self.assertIn("No space left on device", full.stderr)
         self.assertTrue(pathlib.Path(full.stdout.splitlines()[-1]).is_dir())
 
+    def kill_descendants(self, pid, comm, number):
+        """Both members. Others, as helpers of the command, may end meanwhile."""
+        killed = 0
+        for child in self.descendants(pid):
+            try:
+                if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == comm:
+                    os.kill(child, number)
+                    killed += 1
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+        self.assertEqual(killed, 2)
+
     def descendants(self, pid):
-        for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        try:
+            children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        for child in children:
             yield from self.descendants(child)
             yield int(child)
 
