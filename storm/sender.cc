@@ -11,7 +11,7 @@
 namespace storm {
 namespace {
 
-constexpr std::uint32_t kMostPieces = 4;
+constexpr std::uint32_t kMostSendPieces = 4;
 
 // A message that says who it is and that nobody waits for.
 bool is_plain(const Operation& op) { return op.kind == Kind::kSend && !op.signaled && op.bytes >= 16; }
@@ -67,13 +67,13 @@ bool Sender::step() {
   if (saboteur().is(Sabotage::kReplayed) && !log_.empty()) post_again(log_.front());
   const std::uint32_t most = dice_.between(1, plan.chain);
   std::vector<ibv_send_wr> chain(most);
-  std::vector<ibv_sge> pieces(static_cast<std::size_t>(most) * kMostPieces);
+  std::vector<ibv_sge> pieces(static_cast<std::size_t>(most) * kMostSendPieces);
   std::uint32_t n = 0;
   while (n < most && !all_posted()) {
     const Operation op = operation_at(plan, wiring_.plan.transport, next_);
     if (!may_post(op)) break;
     if (skips(op)) continue;
-    prepare(log(op), chain[n], &pieces[static_cast<std::size_t>(n) * kMostPieces]);
+    prepare(log(op), chain[n], &pieces[static_cast<std::size_t>(n) * kMostSendPieces]);
     ++next_;
     if (n > 0) chain[n - 1].next = &chain[n];
     ++n;
