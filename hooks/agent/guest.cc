@@ -27,7 +27,7 @@
 namespace shadowib {
 namespace {
 
-constexpr int kGuestLookMs = 1000;            // between looks at whether the job still has a member
+constexpr int kGuestLookMs = 1000;       // between looks at whether the job still has a member
 constexpr int kPatienceMs = 5000;        // without one
 constexpr int kLeaveMs = 5000;           // from SIGTERM to SIGKILL
 constexpr int kRestartWaitMs = 600'000;  // for a restart that is under way, as members wait
@@ -153,7 +153,8 @@ void* guest_main(void*) {
   std::uint64_t token = 0;
   Deadline alone = Deadline::in_ms(kPatienceMs);
   for (;;) {
-    const Status watched = g_job.exchange->watch(std::string(g_job.info.epoch) + "/control", &token, kGuestLookMs, -1);
+    const Status watched =
+        g_job.exchange->watch(std::string(g_job.info.epoch) + "/control", &token, kGuestLookMs, -1);
     if (!watched.ok() && watched.code() != Code::kTimeout) {  // the exchange is lost
       token = 0;
       raw_sleep_ms(kGuestLookMs);

@@ -165,17 +165,17 @@ Status RoundMessages::watch(std::uint64_t* token, int timeout_ms) {
   return g_job.exchange->watch(prefix_, token, timeout_ms, -1);
 }
 
-// The reason is published before the abort, so that whoever sees the abort finds it. A command gives up for a member's
-// reason as well as for its own, so it shows nothing of who tells people: key `told` has who was first.
+// The reason is published before the abort, so that whoever sees the abort finds it. A command gives up for a
+// member's reason as well as for its own, so it shows nothing of who tells people: key `told` has who was first.
 bool RoundMessages::give_up(const Status& status) {
   const bool passes = status.code() == Code::kRefused && status.error() == EAGAIN;
   Status told;
   if (status.code() != Code::kAborted) told = publish_fields(own("fail"), fields_of_status(status));
   const std::string text = "member " + me_ + ": " + status.text();
   if (told.ok()) told = g_job.exchange->claim(abort_key_, text);
-  const bool tells = told.ok() ? !passes || request_.last
-                               : request_.first_is(g_job.info.member) &&
-                                     (told.code() != Code::kBusy || command_gave_up_for_good());
+  const bool tells =
+      told.ok() ? !passes || request_.last
+                : request_.first_is(g_job.info.member) && (told.code() != Code::kBusy || command_gave_up_for_good());
   return tells && g_job.exchange->claim(key("told"), me_).code() != Code::kBusy;
 }
 

@@ -91,8 +91,9 @@ void note_published(const pmix_info_t info[], std::size_t ninfo) {
 void note_unpublished(char** keys) {
   for (; g_count.load() != 0 && keys != nullptr && *keys != nullptr; ++keys)
     if (const std::string_view port = told_port(*keys); !port.empty())
-      with_meetings(
-          [port](std::vector<SpawnMeeting>& now) { end(now, [port](const SpawnMeeting& m) { return m.port == port; }); });
+      with_meetings([port](std::vector<SpawnMeeting>& now) {
+        end(now, [port](const SpawnMeeting& m) { return m.port == port; });
+      });
 }
 
 void note_lookup(const pmix_pdata_t data[], std::size_t ndata, pmix_status_t status) {

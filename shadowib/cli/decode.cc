@@ -100,7 +100,7 @@ Status bring(const std::string& directory, const SetManifest& manifest, const Se
 }  // namespace
 
 FileHolders ask_holders(const std::string& directory, const SetManifest& manifest,
-                    const std::vector<KeeperInfo>& keepers) {
+                        const std::vector<KeeperInfo>& keepers) {
   FileHolders holders;
   std::vector<Piece> pieces;
   std::vector<std::thread> threads;

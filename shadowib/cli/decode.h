@@ -12,7 +12,7 @@ namespace shadowib::cli {
 
 // Asks these keepers at the same time which pieces they have, whole and right. A keeper that fails has none.
 FileHolders ask_holders(const std::string& directory, const SetManifest& manifest,
-                    const std::vector<KeeperInfo>& keepers);
+                        const std::vector<KeeperInfo>& keepers);
 
 // Brings images onto this host: from a host that has one, else made from what is left on others. Looks whether all
 // can be had before it makes any, and waits a while for keepers that just start. A host that is lost meanwhile costs

@@ -1,5 +1,5 @@
-// What a member reads in the request of a checkpoint command, and in the choice that comes with "go". Who tells people
-// that it gives up.
+// What a member reads in the request of a checkpoint command, and in the choice that comes with "go". Who tells
+// people that it gives up.
 #include <gtest/gtest.h>
 
 #include <cstring>
