@@ -115,6 +115,22 @@ def alone(case: Case) -> str:
     return f"B came back {count} times, and A was never stopped"
 
 
+def beside_an_end(case: Case) -> str:
+    """A cluster that has ended in an orderly way, without a CLC and without a connection to others, bars no line."""
+    fed = Recovered(case)
+    before = fed.identity("A")
+    short = fed.run("short", ["python3", "-c", "import time; time.sleep(1)"], "--cluster", "C", "--join-children")
+    wait_for("the third cluster", lambda: short.ended() or len(fed.job.members()) == 5, 30)
+    check(short.process.wait(30) == 0, f"it ended with {short.process.returncode}: {short.text()}")
+    fed.take("B")
+    fed.kill("B")
+    places = fed.places("--fail", "B")
+    check(places["A"]["stays"] and places["C"]["stays"] and places["B"]["sn"] == 1, f"line says {places}")
+    fed.come_back("B")
+    check(fed.settled("B")["sn"] == 1 and fed.identity("A") == before and fed.cluster("A")["stops"] == 0, "A was touched")
+    return "B came back beside A, after C had ended"
+
+
 def to_the_end(case: Case) -> str:
     """Every byte of a pair that has gone back is right, up to the last one."""
     fed = Recovered(case, iterations=2_000_000)  # A still runs when B comes back
@@ -438,8 +454,8 @@ def border(case: Case) -> str:
 
 def run() -> int:
     line = Line("federation_restart", __doc__)
-    for function in (alone, to_the_end, living, whole, killed, refusals, at_once, sizes, collecting, fenced, later, border):
-        if line.quick and function in (to_the_end, living, killed, refusals, sizes, collecting, fenced, later):
+    for function in (alone, beside_an_end, to_the_end, living, whole, killed, refusals, at_once, sizes, collecting, fenced, later, border):
+        if line.quick and function in (beside_an_end, to_the_end, living, killed, refusals, sizes, collecting, fenced, later):
             continue
         line.case(function.__name__, function)
     return line.finish()
