@@ -213,11 +213,12 @@ def refusals(case: Case) -> str:
     refused("--store central", USAGE, "checkpoint", "fed", "--cluster", "B", "--store", "mem:single")
     # Its turn is taken while another command is held up; other clusters' are not.
     slow = fed.job._spawn("slow", [fed.job.shadowib, "checkpoint", "fed", "--cluster", "B", "--dir", str(fed.job.directory)],  # pylint: disable=protected-access
-                          {"SHADOWIB_FAULT": "200:slow"})
+                          {"SHADOWIB_FAULT": "200:stop"})
     wait_for("a checkpoint under way", lambda: any(name.endswith(".ckpt1.turn") for name in os.listdir(fed.job.directory / "jobs" / "fed" / "alive")), 20)
     refused("under way", BUSY, "checkpoint", "fed", "--cluster", "B")
     refused("under way", BUSY, "checkpoint", "fed", "--timeout", "0.2")
     fed.take("A")
+    slow.process.send_signal(signal.SIGCONT)
     fed.command("checkpoint", "fed")  # waits for its turn
     slow.process.wait(60)
     check(slow.process.returncode == 0, f"the slow command: {slow.text()}")
