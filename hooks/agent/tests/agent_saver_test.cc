@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <thread>
 
 #include "hooks/agent/tests/agent_fixture.h"
@@ -52,6 +53,24 @@ class AgentSaverTest : public AgentTest {
   }
 };
 
+// For how long a member's counter has stood, at most: it may have been stopped right after the look before it moved. So
+// whoever gets no processor for a while does not take it for one that has hardly stood.
+class Standing {
+ public:
+  void look(const std::function<std::uint64_t()>& read) {
+    const std::int64_t before_ns = monotonic_ns();
+    const std::uint64_t counter = read();
+    if (counter != counter_) since_ns_ = looked_ns_;
+    counter_ = counter;
+    looked_ns_ = before_ns;
+  }
+  std::int64_t stands_ns() const { return monotonic_ns() - since_ns_; }
+
+ private:
+  std::uint64_t counter_ = 0;
+  std::int64_t since_ns_ = monotonic_ns(), looked_ns_ = since_ns_;
+};
+
 TEST_F(AgentSaverTest, MembersRunWhileTheirImagesAreWritten) {
   start(2, {{"SHADOWIB_FAULT", "68:slow"}});
   begin();
@@ -82,13 +101,9 @@ TEST_F(AgentSaverTest, NoSaverIsMadeBeforeAllMembersHaveLooked) {
   start(1, {{"SHADOWIB_FAULT", "68:slow"}});
   start(1, {{"SHADOWIB_FAULT", "65:slow"}});
   other_ = std::thread([this] { taken_ = checkpoint(); });
-  std::int64_t since_ns = monotonic_ns();
-  for (std::uint64_t last = 0; !savers_run(); usleep(1000)) {
-    const std::uint64_t now = counter(0);
-    if (now != last) since_ns = monotonic_ns();
-    last = now;
-  }
-  const std::int64_t stood_ns = monotonic_ns() - since_ns;
+  Standing member;
+  for (; !savers_run(); usleep(1000)) member.look([this] { return counter(0); });
+  const std::int64_t stood_ns = member.stands_ns();
   const Status status = end();
   ASSERT_TRUE(status.ok()) << status.text();
   EXPECT_GE(stood_ns, kSlowNs * 9 / 10) << "the first saver was there before member 1 had come to phase 65";
@@ -99,12 +114,10 @@ TEST_F(AgentSaverTest, NobodyGoesOnBeforeAllMembersAreCopied) {
   start(1, {{"SHADOWIB_FAULT", "66:slow"}});
   std::atomic<bool> ended{false};
   std::thread other([&] { taken_ = checkpoint(), ended = true; });
-  std::int64_t longest_ns = 0, since_ns = monotonic_ns();
-  for (std::uint64_t last = 0; !ended; usleep(1000)) {
-    const std::uint64_t now = counter(0);
-    if (now != last) since_ns = monotonic_ns();
-    last = now;
-    longest_ns = std::max(longest_ns, monotonic_ns() - since_ns);
+  std::int64_t longest_ns = 0;
+  for (Standing member; !ended; usleep(1000)) {
+    member.look([this] { return counter(0); });
+    longest_ns = std::max(longest_ns, member.stands_ns());
   }
   other.join();
   ASSERT_TRUE(taken_.ok()) << taken_.text();
