@@ -1,9 +1,11 @@
 #include "ib2tcp/border.h"
 
 #include <errno.h>
+#include <time.h>
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
@@ -51,6 +53,28 @@ const federation::PerCluster& Border::dependencies_under(federation::Sn sn) cons
 }
 
 void Border::ask_for_first() const { g_host->needs_clc(running_.index, 1); }
+
+std::uint64_t Border::stamp() {
+  timespec now;
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  const auto ns = static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
+  return last_stamp_ = std::max(last_stamp_ + 1, ns);
+}
+
+void Border::set_gate(unsigned cluster, std::uint32_t queue_pair, std::uint64_t completed) {
+  if (gates_[cluster].gate.set(queue_pair, completed)) wake_at_gate(gates_[cluster]);
+}
+
+void Border::set_others(unsigned cluster, const GateState& others) {
+  if (gates_[cluster].gate.set_others(others)) wake_at_gate(gates_[cluster]);
+}
+
+void Border::wake_at_gate(Passage& passage) {
+  if (passage.waiting.empty()) return;
+  for (const std::uint32_t number : std::exchange(passage.waiting, {}))
+    if (Qp* qp = g_engine->qps.find(number); qp != nullptr) qp->look_at_gate_again();
+  g_engine->want_turn();
+}
 
 bool is_message(const FrameHeader& header) {
   switch (header.opcode) {
@@ -114,6 +138,27 @@ int cluster_gone(std::uint32_t cluster, std::uint32_t incarnation) {
   std::vector<Link*>& links = g_engine->links();
   for (std::size_t i = 0; i < links.size(); ++i)
     if (links[i]->is_border()) links[i]->on_new_state();
+  return 0;
+}
+
+std::uint64_t gate_earliest(std::uint32_t cluster) {
+  EngineGuard guard;
+  const Border* border = g_engine->border.get();
+  if (border == nullptr || cluster >= kMaxBackendClusters) return kGateNothing;
+  return border->gate(cluster).earliest();
+}
+
+std::uint64_t logged_since(std::uint32_t cluster) {
+  EngineGuard guard;
+  Border* border = g_engine->border.get();
+  return border != nullptr && cluster < kMaxBackendClusters ? border->logged_since()[cluster] : 0;
+}
+
+int set_gate(std::uint32_t cluster, const GateState* others) {
+  EngineGuard guard;
+  Border* border = g_engine->border.get();
+  if (border == nullptr || cluster >= kMaxBackendClusters || cluster == border->index()) return EINVAL;
+  border->set_others(cluster, *others);
   return 0;
 }
 

@@ -7,11 +7,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "hooks/federation/rule.h"
+#include "ib2tcp/gate.h"
 #include "ib2tcp/transport.h"
 #include "ib2tcp/wire.h"
 #include "shadowib/abi/backend.h"
@@ -47,18 +49,40 @@ class Border {
   // Messages wait for CLC 1 of this cluster.
   void ask_for_first() const;
 
+  const Gate& gate(unsigned cluster) const { return gates_[cluster].gate; }
+  // As in Gate. Who waits there looks again.
+  void set_gate(unsigned cluster, std::uint32_t queue_pair, std::uint64_t completed);
+  void set_others(unsigned cluster, const GateState& others);
+  // The queue pair is looked at again when the gate changes (Qp::look_at_gate_again).
+  void wait_at_gate(unsigned cluster, std::uint32_t queue_pair) { gates_[cluster].waiting.push_back(queue_pair); }
+  // Something has left for that cluster, or may have, that is in no log any more, or its connection is new: a cluster
+  // that went back to before could not be served.
+  void note_lost(unsigned cluster) { logged_since_[cluster] = std::max(logged_since_[cluster], stamp()); }
+  void note_never_logged(unsigned cluster) { logged_since_[cluster] = kNothingLeft; }
+  std::array<std::uint64_t, federation::kMaxClusters>& logged_since() { return logged_since_; }
+  // Nanoseconds of CLOCK_REALTIME; no two are alike, and the clock does not go back.
+  std::uint64_t stamp();
+
  private:
   struct Past {
     federation::Sn sn;
     federation::PerCluster depends;
   };
+  struct Passage {
+    Gate gate;
+    std::vector<std::uint32_t> waiting;  // numbers of queue pairs
+  };
   void forget_past();
+  void wake_at_gate(Passage& passage);
 
   federation::RunningCluster running_;
   federation::PerCluster oldest_alive_;  // incarnations before these are over
   federation::PerCluster told_incarnations_;
   federation::Policy policy_ = federation::Policy::kPaper;
   bool frozen_ = false, log_trimmed_ = false;
+  std::array<Passage, federation::kMaxClusters> gates_;
+  std::array<std::uint64_t, federation::kMaxClusters> logged_since_{};
+  std::uint64_t last_stamp_ = 0;
   std::vector<Past> past_;  // ascending, the last one is now; older ones only while requests of then may leave
 };
 
@@ -89,6 +113,9 @@ int cluster_gone(std::uint32_t cluster, std::uint32_t incarnation);
 int border_state(ibv_qp* qp, BorderState* state, BorderResult* results, std::size_t capacity);
 int restore_border(ibv_qp* qp, const BorderState* state, const BorderResult* results);
 void clc_collected(std::uint32_t sn);
+std::uint64_t gate_earliest(std::uint32_t cluster);
+int set_gate(std::uint32_t cluster, const GateState* others);
+std::uint64_t logged_since(std::uint32_t cluster);
 std::size_t identity(void* buffer, std::size_t capacity);
 int restore_identity(const void* buffer, std::size_t bytes);
 int want_number(BackendNumber kind, std::uint32_t number);

@@ -34,6 +34,8 @@ const federation::Stamp* Link::held_stamp() const {
   return border_ != nullptr && border_->held ? &border_->stamp : nullptr;
 }
 
+unsigned Link::cluster() const { return border_->cluster; }
+
 bool Link::is_over() const { return border_ != nullptr && border_->shut; }
 
 bool Link::is_frozen() const { return border_ != nullptr && border_->frozen; }
@@ -321,6 +323,7 @@ void Link::wake_queues() {
 // The peer's cluster went back: nothing of that incarnation is delivered, or sent to it, any more.
 void Link::shut() {
   border_->shut = true;
+  for (Qp& qp : qps_) qp.on_peer_gone();
   if (state_ == State::kConnecting) {
     abandon_attempt();
     state_ = State::kDown;

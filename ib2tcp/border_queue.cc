@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ib2tcp/border.h"
+#include "ib2tcp/gate.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
 #include "ib2tcp/queue_pair.h"
@@ -42,6 +43,62 @@ federation::Sn Qp::oldest_sn() const { return sn_of(sq_.head); }
 federation::Sn Qp::answer_sn() const {
   const federation::Sn made = answers_begin_ != answers_end_ ? answers_[answers_begin_ % kAnswers].sn : nak_sn_;
   return made != 0 ? made : g_engine->border->sn();
+}
+
+// --- the gate ---
+
+const Gate& Qp::gate() const { return g_engine->border->gate(link_->cluster()); }
+
+bool Qp::passes_gate(std::uint64_t left, std::uint64_t completed) {
+  if (gate().lets(verbs.qp_num, left, completed)) return true;
+  wait_at_gate();
+  return false;
+}
+
+void Qp::wait_at_gate() {
+  if (!std::exchange(at_gate_, true)) g_engine->border->wait_at_gate(link_->cluster(), verbs.qp_num);
+}
+
+void Qp::look_at_gate_again() {
+  at_gate_ = false;
+  if (!has_peer())
+    kick();
+  else if (link_ != nullptr && link_->up())
+    link_->ready(*this);
+}
+
+// Others wait for what this queue pair sends again.
+void Qp::tell_gate() {
+  if (kept_ == nullptr || !is_at_border()) return;
+  g_engine->border->set_gate(link_->cluster(), verbs.qp_num, connected() ? first_to_replay() : kNothingLeft);
+}
+
+// It is over, with what it has kept.
+void Qp::leave_gate() {
+  if (!is_at_border()) return;
+  Border& border = *g_engine->border;
+  border.note_lost(link_->cluster());
+  if (kept_->unknown || kept_->replays())
+    log_message(LogLevel::kError,
+                "queue pair 0x%x ends before its peer, whose cluster went back, has got again what it has forgotten",
+                verbs.qp_num);
+  border.set_gate(link_->cluster(), verbs.qp_num, kNothingLeft);
+}
+
+void Qp::note_new_connection() {
+  Border& border = *g_engine->border;
+  if (kept_ == nullptr) {
+    if (reliable()) border.note_never_logged(link_->cluster());  // XRC
+    return;
+  }
+  if (!kept_->restored || kept_->unlogged) border.note_lost(link_->cluster());
+  tell_gate();
+}
+
+void Qp::on_peer_gone() {
+  if (kept_ == nullptr || !connected()) return;
+  kept_->unknown = true;
+  tell_gate();
 }
 
 // --- sending ---
@@ -108,6 +165,10 @@ bool Qp::next_border_answer(Frame* frame) {
   const bool numbered = answers || is_fatal(nak_);
   const federation::Sn sn = numbered ? answer_sn() : 0;
   if (numbered && !may_leave(sn)) return false;
+  if (answers && !gate().is_open()) {  // what is read here may be later than what is still to be sent again
+    wait_at_gate();
+    return false;
+  }
   if (numbered && tell_first(sn, false, frame)) return true;
   if (!next_answer(frame)) return false;
   frame->header->sn = sn;
@@ -123,6 +184,7 @@ bool Qp::next_border_request(Frame* frame) {
   if (!may_send_next()) return false;
   const federation::Sn sn = sn_of(sq_.next);
   if (!may_leave(sn)) return false;
+  if (!gate().is_open() && !passes_gate(left_at(sq_.next), 0)) return false;
   if (tell_first(sn, false, frame)) return true;
   if (kept_ == nullptr ? !next_request(frame) : !next_logged_request(frame, sn)) return false;
   frame->header->sn = sn;
@@ -147,14 +209,16 @@ bool Qp::repeats_refusal(const Link& link, std::uint32_t peer_qpn) {
 
 void Qp::before_border_frame(const FrameHeader& header) {
   if (is_atomic(header.opcode)) recall_result(header);
-  if (kept_ != nullptr && kept_->replays() && (header.flags & kFlagAckValid) != 0) on_replay_ack(header.ack);
+  if (kept_ == nullptr || (header.flags & kFlagAckValid) == 0) return;
+  if (kept_->replays()) on_replay_ack(header.ack);
+  note_executed(header.ack);
 }
 
 // Datagrams have no room for a number: the frame before says it.
 bool Qp::next_border_datagram(Frame* frame) {
   if (!may_send_datagram()) return false;
   const federation::Sn sn = sn_of(sq_.next);
-  if (!may_leave(sn)) return false;
+  if (!may_leave(sn) || (!gate().is_open() && !passes_gate(kNothingLeft, 0))) return false;
   return tell_first(sn, true, frame) || next_datagram(frame);
 }
 
@@ -169,7 +233,11 @@ std::uint64_t Qp::first_unanswered(std::uint64_t from) {
 // What was under way is sent again: the receiver tells repeats by their numbers.
 void Qp::start_over() {
   stop_waiting();
-  if (kept_ != nullptr) kept_->end_replay();
+  if (kept_ != nullptr) {
+    kept_->unknown = kept_->unknown || kept_->replays();
+    kept_->end_replay();
+    tell_gate();
+  }
   reads_out_ = 0;
   sq_.next = first_unanswered(sq_.head);
   probing_ = halted_ = false;

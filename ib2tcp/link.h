@@ -139,6 +139,7 @@ class Link {
 
   // --- border_link.cc: of a link to another cluster (border.h) ---
   bool is_border() const { return border_ != nullptr; }
+  unsigned cluster() const;  // the peer's, at a border
   // The message that waits for a CLC, or nullptr.
   const federation::Stamp* held_stamp() const;
   // From freeze() to thaw() nothing is read or written, and nothing connects. The rest of a frame half written is

@@ -221,6 +221,7 @@ int Qp::enter_state(ibv_qp_state from, ibv_qp_state to) {
 }
 
 void Qp::reset() {
+  if (kept_ != nullptr) leave_gate();
   leave_link();
   unbind_windows_of(*this);
   stop_waiting();

@@ -116,6 +116,7 @@ int Qp::create(ibv_pd* pd, Xrcd* xrcd, ibv_qp_init_attr* init, Qp** out) {
 
 int Qp::destroy() {
   if (!attachments.empty()) return EBUSY;
+  if (kept_ != nullptr) leave_gate();
   leave_link();
   unbind_windows_of(*this);
   g_engine->disarm(timer_);
@@ -191,7 +192,11 @@ void Qp::enter_error(ibv_wc_status first, bool keep_answers) {
   }
   halted_ = false;
   forget_log();
-  if (kept_ != nullptr) kept_->end_replay();
+  if (kept_ != nullptr) {
+    leave_gate();
+    kept_->end_replay();
+    kept_->unknown = false;
+  }
   copies_.clear();
   next_member_ = 0;
   reads_out_ = local_left_ = 0;

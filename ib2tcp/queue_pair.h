@@ -25,6 +25,7 @@
 
 namespace shadowib::ib2tcp {
 
+class Gate;
 struct Ah;
 struct Frame;
 struct Sink;
@@ -126,6 +127,9 @@ class Qp {
   void tell_collected(federation::Sn sn);
   // The link is up and not frozen, and numbers may have changed.
   void on_border_open();
+  // The peer's cluster went back: nobody knows yet what has to be sent again.
+  void on_peer_gone();
+  void look_at_gate_again();
 
   // --- requester.cc again ---
   void resolve();  // looks for the peer's process
@@ -211,6 +215,12 @@ class Qp {
   void tell_refusal_again();
   bool on_border_nak(const FrameHeader& header);
   void ask_before_connection() const;
+  const Gate& gate() const;
+  bool passes_gate(std::uint64_t left, std::uint64_t completed);
+  void wait_at_gate();
+  void tell_gate();
+  void leave_gate();
+  void note_new_connection();
 
   // resume.cc
   bool state_is_sending() const { return state() == IBV_QPS_RTS || state() == IBV_QPS_SQD; }
@@ -226,6 +236,9 @@ class Qp {
   bool skip_to(std::uint32_t steps);
   bool go_back_to(std::uint32_t expects);
   bool next_replayed(Frame* frame);
+  std::uint64_t first_to_replay() const;
+  std::uint64_t left_at(std::uint64_t index);
+  void note_executed(std::uint32_t end);
   void on_replay_ack(std::uint32_t ack);
   void ready_replay();
   void take_restored_numbers(ibv_qp_state to);
@@ -351,6 +364,7 @@ class Qp {
   std::vector<Mark> marks_;     // ascending; none: all under that of now
   federation::Sn nak_sn_ = 0;   // 0: that of now
   bool resume_ = false;         // the peer is to be told what is expected
+  bool at_gate_ = false;        // on Border's list of those that wait
   std::unique_ptr<Kept> kept_;  // of a reliable connection to another cluster
 };
 

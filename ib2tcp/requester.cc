@@ -406,6 +406,7 @@ void Qp::resolve() {
   link_->add(*this);
   odd_ = link_->is_border();
   if (odd_ && type() == IBV_QPT_RC && kept_ == nullptr) kept_ = std::make_unique<Kept>();
+  if (odd_) note_new_connection();
   if (odd_ && link_->up() && has_history()) begin_resuming();
   link_->want_connection();
   kick();

@@ -22,7 +22,7 @@ auto place_of(const Sequence& sequence, std::uint32_t number, Number number_of) 
                               [&](const auto& entry) { return ahead_of(number_of(entry), number) < 0; });
 }
 
-auto place_in_log(const std::deque<const BorderLogEntry*>& log, std::uint32_t number) {
+auto place_in_log(const std::deque<BorderLogEntry*>& log, std::uint32_t number) {
   return place_of(log, number, [](const BorderLogEntry* entry) { return entry->number; });
 }
 
@@ -62,7 +62,10 @@ void Kept::keep_result(std::uint32_t number, std::uint64_t value) {
 bool Qp::next_logged_request(Frame* frame, federation::Sn sn) {
   Kept& kept = *kept_;
   Send& send = sq_.at(sq_.next);
-  if (!is_logged(send.opcode) || kept.unlogged || send.status != IBV_WC_SUCCESS) return next_request(frame);
+  if (!is_logged(send.opcode) || kept.unlogged || send.status != IBV_WC_SUCCESS) {
+    if (sq_.next >= sq_.sent) send.left = g_engine->border->stamp();
+    return next_request(frame);
+  }
   if (send.fence && reads_out_ > 0) return false;
   const std::uint32_t number = sequence(sq_.next);
   if (const BorderLogEntry* entry = kept.find(number); entry != nullptr) {
@@ -83,6 +86,7 @@ bool Qp::next_logged_request(Frame* frame, federation::Sn sn) {
   frame->parts[0] = {entry->data(), entry->bytes};
   frame->count = entry->bytes != 0;
   entry->sn = sn;
+  entry->left = g_engine->border->stamp();
   std::memcpy(entry->header, frame->header, sizeof(FrameHeader));
   kept.log.push_back(entry);
   return true;
@@ -115,6 +119,7 @@ void Qp::give_up_log() {
         verbs.qp_num);
   forget_log();
   kept_->unlogged = true;
+  g_engine->border->note_lost(link_->cluster());
 }
 
 void Qp::forget_log() {
@@ -139,6 +144,31 @@ void Qp::send_again(const BorderLogEntry& entry, Frame* frame) {
   frame->parts[0] = {const_cast<char*>(entry.data()), entry.bytes};
   frame->count = entry.bytes != 0;
   frame->bytes = entry.bytes;
+}
+
+// The peer has run requests of the queue before that one.
+void Qp::note_executed(std::uint32_t end) {
+  const std::uint32_t steps = end - sequence(sq_.acked);
+  if (steps == 0 || steps > sq_.sent - sq_.acked) return;
+  const std::uint64_t now = g_engine->border->stamp();
+  for (auto it = place_in_log(kept_->log, sequence(sq_.acked));
+       it != kept_->log.end() && ahead_of((*it)->number, end) < 0; ++it)
+    (*it)->completed = now;
+}
+
+// When the first one completed of those that are sent again, perhaps.
+std::uint64_t Qp::first_to_replay() const {
+  const Kept& kept = *kept_;
+  if (!kept.unknown && !kept.replays()) return kNothingLeft;
+  const auto it = kept.unknown ? kept.log.begin() : place_in_log(kept.log, kept.replay_acked);
+  return it != kept.log.end() && (*it)->completed != 0 ? (*it)->completed : kNothingLeft;
+}
+
+// When a request of the queue left the first time.
+std::uint64_t Qp::left_at(std::uint64_t index) {
+  if (kept_ != nullptr)
+    if (const BorderLogEntry* entry = kept_->find(sequence(index)); entry != nullptr) return entry->left;
+  return index < sq_.sent && kept_ != nullptr ? sq_.at(index).left : kNothingLeft;
 }
 
 void Qp::ready_replay() {
@@ -218,8 +248,13 @@ void Qp::on_resume(const FrameHeader& header) {
   }
   if (!reliable()) return;
   const std::uint32_t expects = header.seq;
+  if (kept_ != nullptr) kept_->unknown = false;
   if (wait_ != Wait::kResume) {
-    if (kept_ != nullptr && !state_is_sending()) kept_->restored = false;
+    if (kept_ != nullptr) {
+      if (!state_is_sending()) kept_->restored = false;
+      note_executed(expects);
+      tell_gate();
+    }
     on_ack(expects);
     return;
   }
@@ -239,7 +274,11 @@ void Qp::on_resume(const FrameHeader& header) {
     fail(IBV_WC_RETRY_EXC_ERR);
     return;
   }
-  if (kept_ != nullptr) kept_->restored = false;
+  if (kept_ != nullptr) {
+    kept_->restored = false;
+    if (ahead > 0) note_executed(expects);
+    tell_gate();
+  }
   if (ahead > 0) on_ack(expects);
   if (!connected()) return;
   sq_.next = first_unanswered(sq_.head);
@@ -269,6 +308,8 @@ bool Qp::go_back_to(std::uint32_t expects) {
     sq_.acked = sq_.head + within;
   }
   for (std::uint64_t i = sq_.acked; i < sq_.sent; ++i) sq_.at(i).done = 0;
+  if (kept_ != nullptr)
+    for (auto it = place_in_log(kept_->log, sequence(sq_.acked)); it != kept_->log.end(); ++it) (*it)->completed = 0;
   return true;
 }
 
@@ -277,6 +318,7 @@ bool Qp::next_replayed(Frame* frame) {
   if (wait_ != Wait::kNone || (probing_ && kept.replay_next != kept.replay_acked)) return false;
   const BorderLogEntry* entry = kept.find(kept.replay_next);
   SHADOWIB_CHECK(entry != nullptr, "queue pair 0x%x has no request %u in its log", verbs.qp_num, kept.replay_next);
+  if (!passes_gate(entry->left, entry->completed)) return false;
   if (tell_first(entry->sn, false, frame)) return true;
   send_again(*entry, frame);
   frame->header->sn = entry->sn;
@@ -293,9 +335,11 @@ void Qp::on_replay_ack(std::uint32_t ack) {
     // Of requests in the queue, which follow the last of these.
     if (kept.replay_next != kept.replay_end || ahead_of(ack, kept.replay_end) < 0) return;
     kept.end_replay();
+    tell_gate();
     return;
   }
   kept.replay_acked += steps;
+  tell_gate();
   rnr_streak_ = 0;
   probing_ = false;
   kick();
@@ -354,15 +398,16 @@ int Qp::restore_border(const BorderState& state, const BorderResult* results) {
   if (type() != IBV_QPT_RC) return EOPNOTSUPP;
   if (this->state() != IBV_QPS_RESET && this->state() != IBV_QPS_INIT) return EINVAL;
   kept_ = std::make_unique<Kept>();
-  kept_->restored = true;
+  kept_->restored = kept_->unknown = true;
   kept_->first = state.first;
   kept_->expected = state.expected;
   kept_->unlogged = state.unlogged != 0 || g_host->log_next == nullptr;
   for (std::uint32_t i = 0; i < state.results; ++i) kept_->keep_result(results[i].number, results[i].value);
   kept_->clcs.push_back({g_engine->border->sn(), state.first, state.expected});
   if (kept_->unlogged) return 0;
-  for (const BorderLogEntry* entry = g_host->log_next(&verbs, nullptr); entry != nullptr;
-       entry = g_host->log_next(&verbs, entry)) {
+  for (const BorderLogEntry* at = g_host->log_next(&verbs, nullptr); at != nullptr;
+       at = g_host->log_next(&verbs, at)) {
+    auto* const entry = const_cast<BorderLogEntry*>(at);
     if (is_void(*entry)) continue;
     if (entry->header[0] != kWireVersion ||
         (!kept_->log.empty() && ahead_of(entry->number, kept_->log.back()->number) <= 0))

@@ -21,7 +21,7 @@ struct Kept {
   static constexpr std::size_t kMostResults = 4096;
   static constexpr std::size_t kMostClcs = 1024;
 
-  std::deque<const BorderLogEntry*> log;  // ascending, in the shim's memory
+  std::deque<BorderLogEntry*> log;        // ascending, in the shim's memory
   bool unlogged = false;                  // something has left that is not in it
   bool waits_for_room = false;            // the next request does not fit into it
 
@@ -37,6 +37,8 @@ struct Kept {
   // Requests that the program has completions of, and the peer has not run. Those before replay_acked have run now.
   // Those before replay_next are on their way. replay_end is the first one of the send queue.
   std::uint32_t replay_acked = 0, replay_next = 0, replay_end = 0;
+  // The peer's cluster went back, or this one, and no RESUME has said yet what is to be sent again.
+  bool unknown = false;
 
   // Made by restore_border, until both sides have said which request they expect.
   bool restored = false;

@@ -24,6 +24,7 @@ struct Send {
   std::uint8_t send_flags_solicited : 1, signaled : 1, fence : 1, inlined : 1;
   std::uint8_t done : 1;  // the response is in local memory
   ibv_wc_status status;   // not success: failed before it was sent
+  std::uint64_t left;     // for another cluster, without an entry in the log: when it left (border.h)
 
   // Takes the program's flags; nothing is done yet.
   void mark(unsigned flags, bool signal_all) {

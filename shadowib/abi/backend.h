@@ -23,7 +23,7 @@
 
 namespace shadowib {
 
-inline constexpr uint32_t kBackendAbiVersion = 12;
+inline constexpr uint32_t kBackendAbiVersion = 13;
 
 // LIDs that ib2tcp gives to guests of a job begin here, so that a member knows one by its address. A process is a
 // guest if HostServices::config has SHADOWIB_GUEST.
@@ -56,9 +56,19 @@ struct BorderLogEntry {
   uint32_t bytes;            // of payload
   uint32_t reserved;         // 0
   unsigned char header[64];  // as the backend sent it: real numbers and keys
-  uint64_t reserved_too[2];  // 0
+  uint64_t left;             // when it left the first time, in nanoseconds of CLOCK_REALTIME
+  uint64_t completed;        // when the program's completion came; 0: not yet
   char* data() { return reinterpret_cast<char*>(this + 1); }
   const char* data() const { return reinterpret_cast<const char*>(this + 1); }
+};
+
+// What all other processes still send again to a cluster that went back (ib2tcp/gate.h).
+inline constexpr uint64_t kGateNothing = ~uint64_t{0};
+struct GateState {
+  uint64_t earliest;    // completion of the first of it, CLOCK_REALTIME; kGateNothing; 0: not all of them have said
+  uint64_t skew;        // by how many nanoseconds their clocks may differ from this one
+  uint32_t goes_first;  // 1: before theirs, at the same time
+  uint32_t reserved;    // 0
 };
 
 // The result of an atomic that was executed here, for a peer that goes back and asks again.
@@ -300,6 +310,15 @@ struct BackendOps {
   // state->first on. Both ends then say which number they expect, and only what the other has not run is sent.
   // results[0..state->results). 0 or an errno: EINVAL, ENOMEM, EOPNOTSUPP.
   int (*restore_border)(struct ibv_qp* qp, const struct BorderState* state, const struct BorderResult* results);
+  // The gate of another cluster, which went back: whatever completed earlier is sent again earlier, over all processes.
+  // gate_earliest: the first completion of what this one still has to send again, kGateNothing: none. It grows, but
+  // for requests to an incarnation that cluster_gone has ended since. set_gate: what holds for the others, before
+  // cluster_gone for a cluster whose others have not said it yet. 0, or EINVAL. Any thread.
+  uint64_t (*gate_earliest)(uint32_t cluster);
+  int (*set_gate)(uint32_t cluster, const struct GateState* others);
+  // Nanoseconds of CLOCK_REALTIME. If that cluster goes back to a later moment, all connections of now have what it
+  // needs. kGateNothing: never. 0: there was no connection. Any thread.
+  uint64_t (*logged_since)(uint32_t cluster);
   // No CLC of this cluster before that number is gone back to: peers trim their logs.
   void (*clc_collected)(uint32_t sn);
   // The adapter as peers know it: its addresses, and how it numbers objects. Bytes for restore_identity alone, of

@@ -1,0 +1,45 @@
+// The gate of one cluster that went back: in which order survivors send it again what it has forgotten.
+//
+// A program takes a completion for granted: what it posts afterwards, on any queue pair or in any process, runs
+// afterwards. So a request waits until every request that completed before it left has run again. Times are
+// nanoseconds of CLOCK_REALTIME. A request that left later than it was posted only waits for more, and never for one
+// that ran behind it. docs/internals/federation.md has the protocol between processes.
+//
+// A pure rule, without I/O. Under the engine's lock.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "shadowib/abi/backend.h"
+
+namespace shadowib::ib2tcp {
+
+inline constexpr std::uint64_t kNothingLeft = kGateNothing;  // to be sent again
+inline constexpr std::uint64_t kNotYetKnown = 0;             // whether, and what
+
+class Gate {
+ public:
+  // The queue pair of that number still sends again requests that have completed; the first did so at `completed`.
+  // True if the earliest of all has changed.
+  bool set(std::uint32_t queue_pair, std::uint64_t completed);
+  // What other processes still send again. True if that is news.
+  bool set_others(const GateState& others);
+
+  // Of this process, for the others.
+  std::uint64_t earliest() const { return own_.empty() ? kNothingLeft : own_.begin()->first; }
+  // Nobody sends anything again: whatever is new may go.
+  bool is_open() const { return own_.empty() && others_.earliest == kNothingLeft; }
+  // Whether a request may go that left the first time at `left` (kNothingLeft: it has never left). `completed`: when
+  // it did so, 0: it has no completion. On a queue pair the order is the stream's, so that it is not asked.
+  bool lets(std::uint32_t queue_pair, std::uint64_t left, std::uint64_t completed) const;
+
+ private:
+  std::set<std::pair<std::uint64_t, std::uint32_t>> own_;  // times, and queue pairs
+  std::unordered_map<std::uint32_t, std::uint64_t> times_;
+  GateState others_{kNothingLeft, 0, 0, 0};
+};
+
+}  // namespace shadowib::ib2tcp

@@ -1,0 +1,171 @@
+#include "ib2tcp/gate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+namespace shadowib::ib2tcp {
+namespace {
+
+constexpr GateState others(std::uint64_t earliest, std::uint64_t skew = 0, std::uint32_t goes_first = 0) {
+  return {earliest, skew, goes_first, 0};
+}
+
+TEST(Gate, IsOpenWhileNothingComesAgain) {
+  Gate gate;
+  EXPECT_TRUE(gate.is_open());
+  EXPECT_EQ(gate.earliest(), kNothingLeft);
+  EXPECT_TRUE(gate.lets(1, kNothingLeft, 0));
+  EXPECT_TRUE(gate.lets(1, 5, 6));
+}
+
+TEST(Gate, ARequestWaitsForWhatCompletedBeforeItLeft) {
+  Gate gate;
+  EXPECT_TRUE(gate.set(1, 100));
+  EXPECT_FALSE(gate.lets(2, 101, 120));
+  EXPECT_FALSE(gate.lets(2, 100, 120));
+  EXPECT_TRUE(gate.lets(2, 99, 120));  // it may have run before the other, and did not know of it
+  EXPECT_TRUE(gate.lets(2, 99, 0));
+  EXPECT_FALSE(gate.is_open());
+  EXPECT_TRUE(gate.set(1, kNothingLeft));
+  EXPECT_TRUE(gate.lets(2, 101, 120));
+  EXPECT_TRUE(gate.is_open());
+}
+
+TEST(Gate, NewRequestsWaitForAll) {
+  Gate gate;
+  gate.set(1, 100);
+  EXPECT_FALSE(gate.lets(2, kNothingLeft, 0));
+  gate.set(1, kNothingLeft);
+  gate.set_others(others(7));
+  EXPECT_FALSE(gate.lets(2, kNothingLeft, 0));
+  gate.set_others(others(kNothingLeft));
+  EXPECT_TRUE(gate.lets(2, kNothingLeft, 0));
+}
+
+TEST(Gate, AQueuePairHasItsOwnOrder) {
+  Gate gate;
+  gate.set(1, 100);
+  EXPECT_TRUE(gate.lets(1, 500, 600));
+  EXPECT_TRUE(gate.lets(1, kNothingLeft, 0));
+  gate.set(2, 300);
+  EXPECT_FALSE(gate.lets(1, 500, 600));
+  EXPECT_TRUE(gate.lets(1, 200, 210));
+  EXPECT_FALSE(gate.lets(2, 300, 310));
+}
+
+TEST(Gate, TellsTheEarliestAndItsChanges) {
+  Gate gate;
+  EXPECT_TRUE(gate.set(1, 100));
+  EXPECT_FALSE(gate.set(1, 100));
+  gate.set(2, 50);
+  EXPECT_EQ(gate.earliest(), 50u);
+  EXPECT_TRUE(gate.set(2, 150));
+  EXPECT_EQ(gate.earliest(), 100u);
+  EXPECT_TRUE(gate.set(1, kNothingLeft));
+  EXPECT_EQ(gate.earliest(), 150u);
+  EXPECT_FALSE(gate.set(1, kNothingLeft));
+  EXPECT_TRUE(gate.set_others(others(9)));
+  EXPECT_FALSE(gate.set_others(others(9)));
+}
+
+TEST(Gate, NothingGoesBeforeOtherProcessesHaveSpoken) {
+  Gate gate;
+  gate.set_others(others(kNotYetKnown));
+  EXPECT_FALSE(gate.lets(1, 1, 2));
+  EXPECT_FALSE(gate.is_open());
+}
+
+TEST(Gate, OtherClocksMayDifferByTheSkew) {
+  Gate gate;
+  gate.set_others(others(100, 10));
+  EXPECT_TRUE(gate.lets(1, 89, 0));
+  EXPECT_FALSE(gate.lets(1, 90, 0));
+  EXPECT_FALSE(gate.lets(1, 105, 0));
+  // Exact at home.
+  gate.set(2, 100);
+  EXPECT_TRUE(gate.lets(1, 89, 0));
+}
+
+TEST(Gate, OneOfTwoThatWaitForEachOtherGoes) {
+  // Left at 100 and 101, completed at 103 and 104; the skew is more than that.
+  Gate a, b;
+  a.set(1, 103);
+  b.set(1, 104);
+  a.set_others(others(b.earliest(), 10, 1));
+  b.set_others(others(a.earliest(), 10, 0));
+  EXPECT_TRUE(a.lets(1, 100, 103));
+  EXPECT_FALSE(b.lets(1, 101, 104));
+  // At the same time.
+  b.set(1, 103);
+  a.set_others(others(103, 10, 1));
+  b.set_others(others(103, 10, 0));
+  EXPECT_TRUE(a.lets(1, 100, 103));
+  EXPECT_FALSE(b.lets(1, 101, 103));
+}
+
+// Processes with queue pairs, each of which sends a request after another, and all is replayed: it ends, and nothing
+// runs before what completed before it left, by true time.
+TEST(Gate, ReplaysOfChanceEndInOrder) {
+  struct Request {
+    std::uint64_t left, completed;  // true
+    unsigned process;
+  };
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    const unsigned processes = 1 + random() % 3, pairs = 1 + random() % 3;
+    const std::uint64_t skew = random() % 2 == 0 ? 0 : 40, round_trip = skew + 2;
+    std::vector<std::int64_t> offset(processes, 0);
+    for (auto& o : offset) o = skew == 0 ? 0 : static_cast<std::int64_t>(random() % (skew + 1));
+    std::vector<std::vector<std::vector<Request>>> logs(processes, std::vector<std::vector<Request>>(pairs));
+    for (unsigned p = 0; p < processes; ++p)
+      for (auto& log : logs[p]) {
+        std::uint64_t now = 1000;
+        for (unsigned n = random() % 6; n > 0; --n) {
+          const std::uint64_t left = now + random() % 100, completed = left + round_trip + random() % 200;
+          log.push_back({left, completed, p});
+          now = completed + 1;
+        }
+      }
+    std::vector<std::vector<std::size_t>> at(processes, std::vector<std::size_t>(pairs, 0));
+    std::vector<Gate> gates(processes);
+    std::vector<Request> ran;
+    const auto stamp = [&](unsigned p, std::uint64_t time) { return time + static_cast<std::uint64_t>(offset[p]); };
+    const auto publish = [&] {
+      for (unsigned p = 0; p < processes; ++p)
+        for (unsigned q = 0; q < pairs; ++q)
+          gates[p].set(q, at[p][q] == logs[p][q].size() ? kNothingLeft
+                                                        : stamp(p, logs[p][q][at[p][q]].completed));
+      for (unsigned p = 0; p < processes; ++p) {
+        std::pair<std::uint64_t, unsigned> least{kNothingLeft, processes};
+        for (unsigned o = 0; o < processes; ++o)
+          if (o != p) least = std::min(least, {gates[o].earliest(), o});
+        gates[p].set_others(others(least.first, skew, p < least.second));
+      }
+    };
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (unsigned p = 0; p < processes; ++p)
+        for (unsigned q = 0; q < pairs; ++q) {
+          publish();
+          if (at[p][q] == logs[p][q].size()) continue;
+          const Request& next = logs[p][q][at[p][q]];
+          if (!gates[p].lets(q, stamp(p, next.left), stamp(p, next.completed))) continue;
+          ran.push_back(next);
+          ++at[p][q];
+          moved = true;
+        }
+    }
+    publish();
+    for (const Gate& gate : gates) EXPECT_TRUE(gate.is_open()) << "some wait for each other";
+    for (std::size_t i = 0; i < ran.size(); ++i)
+      for (std::size_t j = i + 1; j < ran.size(); ++j) EXPECT_GE(ran[j].completed, ran[i].left);
+  }
+}
+
+}  // namespace
+}  // namespace shadowib::ib2tcp
