@@ -16,6 +16,7 @@
 #include "hooks/agent/agent_state.h"
 #include "hooks/agent/descriptor_room.h"
 #include "hooks/agent/forced_clc.h"
+#include "hooks/agent/gate.h"
 #include "hooks/agent/guest.h"
 #include "hooks/agent/hook_registry.h"
 #include "hooks/agent/incarnations.h"
@@ -98,8 +99,11 @@ Status watch_with_room(std::uint64_t* token) {
 }
 
 int wait_ms() {
-  const int own = own_checkpoint_wait_ms(), forced = is_in_cluster() ? forced_clc_wait_ms() : -1;
-  return own < 0 || (forced >= 0 && forced < own) ? forced : own;
+  int least = own_checkpoint_wait_ms();
+  if (!is_in_cluster()) return least;
+  for (const int wait : {forced_clc_wait_ms(), gates_wait_ms()})
+    if (least < 0 || (wait >= 0 && wait < least)) least = wait;
+  return least;
 }
 
 void* agent_main(void*) {
@@ -131,7 +135,10 @@ void* agent_main(void*) {
     end_if_told();
     end_with_the_job(g_job.exchange, g_job.info.epoch);
     launcher_take_events(g_job.exchange, g_job.info.epoch);
-    if (is_in_cluster()) hear_incarnations();
+    if (is_in_cluster()) {
+      hear_incarnations();
+      look_at_gates();
+    }
     answer_checkpoint_request();
     answer_status_request();
     start_own_checkpoint();

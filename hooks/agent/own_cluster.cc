@@ -8,6 +8,7 @@
 
 #include "hooks/agent/agent_state.h"
 #include "hooks/agent/forced_clc.h"
+#include "hooks/agent/gate.h"
 #include "hooks/agent/incarnations.h"
 #include "hooks/agent/join.h"
 #include "hooks/job/decisions.h"
@@ -107,6 +108,7 @@ void begin_anew(unsigned index, std::uint32_t generation) {
   g_introduced = g_leaves_before_first = g_still = g_lets_all = false;
   g_undecided = Undecided();
   forget_forced_clc();
+  forget_gates();
 }
 
 // Words of recoveries so far. Clusters that come later have the first incarnation.
@@ -119,6 +121,7 @@ Status begin_with_words(Exchange& exchange, const char* epoch) {
 }
 
 void let_go_of(unsigned cluster, federation::Incarnation incarnation) {
+  shut_gate(cluster);
   if (g_agent.participant == nullptr) return;
   if (const Status s = g_agent.participant->cluster_gone(cluster, incarnation); !s.ok())
     log_line(LogLevel::kError, "%s", s.text());
@@ -239,6 +242,7 @@ Status enter_cluster(const JobInfo& info, Exchange& exchange, const std::vector<
   std::vector<RecoveryPlan> plans;
   SHADOWIB_TRY(read_decisions(exchange, info.epoch, index, &decisions));
   SHADOWIB_TRY(read_plans(exchange, info.epoch, &plans, nullptr));
+  shut_gates_of(plans, index);
   g_cluster.last_request = latest_request(&exchange, info.epoch, request_name(index).c_str());
   for (const Decision& decision : decisions)
     if (decision.record.claim == federation::ClcRecord::Claim::kCommitted && !is_undone(plans, decision.record)) {
@@ -268,6 +272,7 @@ Status begin_cluster_again(Exchange& exchange) {
   federation::ClcRecord record;
   SHADOWIB_TRY(find_record(exchange, *plan, plans, &record));
   begin_anew(index, generation_of(epoch));
+  shut_gates_of(plans, index);
   const PerCluster first = g_cluster.running.incarnations;
   record.after = widened(record.after, 0);
   federation::go_back(&g_cluster.running, record, widened(plan->sns, std::numeric_limits<std::uint32_t>::max()),
@@ -364,6 +369,7 @@ void let_through() {
 Status introduce_cluster() {
   if (!is_in_cluster() || g_introduced || g_agent.participant == nullptr) return {};
   SHADOWIB_TRY(g_agent.participant->tell_cluster(g_cluster.running, g_cluster.policy));
+  tell_gates();
   g_introduced = true;
   log_line(LogLevel::kInfo, "cluster %s, index %u, SN %u, incarnation %u", g_cluster.name, g_cluster.running.index,
            g_cluster.running.sn, g_cluster.running.incarnations[g_cluster.running.index]);
@@ -380,6 +386,9 @@ void describe_own_cluster(JsonWriter& writer) {
   writer.end_array();
   writer.member("policy", policy_name(g_cluster.policy)).key("depends").begin_array();
   for (unsigned i = 0; i < running.depends.clusters; ++i) writer.value(running.depends[i]);
+  writer.end_array().key("logged_since").begin_array();
+  for (unsigned i = 0; i < running.depends.clusters; ++i)
+    writer.value(g_agent.participant != nullptr ? g_agent.participant->logged_since(i) : std::uint64_t{0});
   writer.end_array().member("held", held.size()).member("delivered_early", g_cluster.delivered_early);
   writer.member("stops", g_cluster.stops);
   describe_forced_clc(writer);

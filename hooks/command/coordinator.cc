@@ -125,6 +125,9 @@ Status CheckpointDrive::find_base() {
 }
 
 Status CheckpointDrive::request() {
+  timespec now;
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  clc_.asked_ms = static_cast<std::int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1'000'000;
   set_id_ = random_hex(16);
   store_ = open_directory_store(view_.directory);
   SHADOWIB_TRY(store_->stage(set_owner(view_.job, options_.cluster), &staging_, &number_));

@@ -23,6 +23,7 @@ constexpr int kAnswersMs = 2000;     // for members' answers, a look
 constexpr int kToldEndMs = 10000;    // for members to end that were told to
 constexpr int kOtherMs = 1000;       // for another recovery to be over that may be at its end
 constexpr int kRecoveryStepMs = 20;  // between looks at locks
+constexpr std::int64_t kClocksDifferMs = 1000;  // at most, of hosts
 constexpr int kLooksPauseMs = 200;   // between looks at a federation of which a commit is under way
 
 Status cannot_lock(const std::string& path) {
@@ -195,8 +196,51 @@ Status Recovery::find_line() {
   return {};
 }
 
-// Messages between clusters have no log yet. So a cluster goes back only if nothing can have been lost or come twice:
-// it was never connected to a cluster that stays, and at its CLC to none that goes back with it.
+namespace {
+
+// When the member's connections to a cluster, and their logs, have begun: nanoseconds. 0: it has none. None: it does not
+// say so.
+std::optional<std::uint64_t> logged_since(const MemberStatus& member, unsigned cluster) {
+  Json state;
+  if (!member.answered || !Json::parse(member.json, &state) || !state.contains("cluster")) return std::nullopt;
+  const Json& own = state["cluster"];
+  if (!own.contains("logged_since") || !own["logged_since"].is_array()) return std::nullopt;
+  unsigned index = 0;
+  for (const Json& since : own["logged_since"])
+    if (index++ == cluster) return since.is_number_unsigned() ? std::optional(since.get<std::uint64_t>()) : std::nullopt;
+  return std::nullopt;
+}
+
+}  // namespace
+
+// Members of a cluster that stays send again, from their logs, what the other one has had since its CLC. That has to be
+// all of it, and one clock tells its order.
+Status Recovery::judge_survivors(const RecoveredCluster& back, const ViewedCluster& stays) const {
+  const auto refused = [&](const MemberStatus& member, const char* why) {
+    return Status::of(Code::kRefused, 0,
+                      "cluster %.32s cannot go back to %.60s: %.90s of cluster %.32s %.80s; take the newest set of all "
+                      "(shadowib restart)",
+                      back.name.c_str(), name_of(back.manifest).c_str(), describe(member).c_str(), stays.name.c_str(),
+                      why);
+  };
+  const std::int64_t asked_ms = back.manifest.cluster->asked_ms - kClocksDifferMs;
+  const MemberStatus* first = nullptr;
+  for (const MemberStatus& member : members_) {
+    if (member.cluster.empty() || member.cluster_index != stays.index) continue;
+    if (member.gone) return refused(member, "has ended, with what it had sent");
+    const std::optional<std::uint64_t> since = logged_since(member, back.index);
+    if (!since) return refused(member, "does not say what it has logged");
+    if (*since == 0) continue;
+    if (asked_ms < 0 || *since / 1'000'000 >= static_cast<std::uint64_t>(asked_ms))
+      return refused(member, "has newer connections, or its log was full (SHADOWIB_LOG_BYTES)");
+    if (first == nullptr) first = &member;
+    if (first->host != member.host) return refused(member, "has sent from another host, and clocks differ");
+  }
+  return {};
+}
+
+// A cluster goes back only if nothing can be lost or come twice. Of two that go back and were connected nobody knows yet
+// whether their logs have what lies between their CLCs.
 Status Recovery::judge() const {
   for (const RecoveredCluster& cluster : back_) {
     const std::string set = name_of(cluster.manifest);
@@ -208,14 +252,16 @@ Status Recovery::judge() const {
     for (const ViewedCluster& other : federation_.clusters) {
       if (other.index == cluster.index) continue;
       const RecoveredCluster* with = going_back(other.index);
-      if (with != nullptr ? !were_wired(cluster, *with) : !federation_.are_wired(cluster.index, other.index))
+      if (with == nullptr) {
+        if (federation_.are_wired(cluster.index, other.index)) SHADOWIB_TRY(judge_survivors(cluster, other));
         continue;
+      }
+      if (!were_wired(cluster, *with)) continue;
       return Status::of(
           Code::kRefused, EOPNOTSUPP,
-          "cluster %.32s cannot go back to %.90s: it %s connected to cluster %.32s, and messages between them "
-          "have no log yet; `shadowib restart %.64s` goes to the newest set of all",
-          cluster.name.c_str(), set.c_str(), with != nullptr ? "was" : "is", other.name.c_str(),
-          options_.job.c_str());
+          "cluster %.32s cannot go back to %.90s: cluster %.32s has to go back, too, and was connected to it; "
+          "`shadowib restart %.64s` goes to the newest set of all",
+          cluster.name.c_str(), set.c_str(), other.name.c_str(), options_.job.c_str());
     }
   }
   return {};
@@ -314,10 +360,14 @@ Status Recovery::await_ends() {
 
 Status Recovery::publish_line() {
   plan_.sns = line_.sns(histories_);
+  for (const MemberStatus& member : members_)
+    if (!member.gone && !member.cluster.empty() && going_back(member.cluster_index) == nullptr)
+      plan_.replaying.push_back(member.index);
   plan_.incarnations = word_.incarnations;
   for (const RecoveredCluster& cluster : back_) {
     plan_.back.push_back(cluster.index);
     plan_.generation = std::max(plan_.generation, cluster.manifest.generation + 1);
+    for (const SetMember& member : cluster.manifest.members) plan_.replaying.push_back(member.index);
   }
   return view_.exchange->claim(recovery_key(view_.epoch, plan_.number, "line"), encode_fields(encode_plan(plan_)));
 }

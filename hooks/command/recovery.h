@@ -48,7 +48,8 @@ class Recovery {
   // Finds out who would go back, and judges it. Nothing is changed.
   // Errors. kNotFound: no such job or cluster, no clusters, or one would have to go back behind its oldest CLC.
   // Busy (kBusy): no cluster has failed; or a restart, a recovery or a checkpoint is under way.
-  // Refused (kRefused): a cluster that goes back was connected to one that does not, or at its CLC to any.
+  // Refused (kRefused): a cluster that goes back was connected at its CLC to another one that does; or to one that
+  // stays, whose members cannot send again all that it has had since.
   // Late (kTimeout): a member of another cluster lives and does not answer.
   Status prepare();
   // Ends what is left of the clusters, tells the others, and publishes the line. After prepare(), with its errors,
@@ -78,6 +79,7 @@ class Recovery {
   Status find_line();
   Status add_cluster(const ViewedCluster& cluster, federation::Sn sn);
   Status judge() const;
+  Status judge_survivors(const RecoveredCluster& back, const ViewedCluster& stays) const;
   const RecoveredCluster* going_back(unsigned cluster) const;
   Status claim_number();
   Status decide_what_is_left();

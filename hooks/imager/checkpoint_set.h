@@ -51,6 +51,9 @@ struct SetCluster {
   std::string claim;             // the key of the decision, with the epoch
   // Indices of the clusters to which it was wired in its epoch. None: the set is of a shadowib that did not tell.
   std::optional<std::vector<unsigned>> wired = {};
+  // When its members were asked, in milliseconds of CLOCK_REALTIME: they were as they are saved only later. 0: the
+  // set is of a shadowib that did not tell.
+  std::int64_t asked_ms = 0;
 };
 
 // The clusters of a federation, in a set of the whole job.

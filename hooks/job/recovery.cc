@@ -42,7 +42,11 @@ bool RecoveryPlan::goes_back(unsigned cluster) const {
 Fields encode_plan(const RecoveryPlan& plan) {
   std::string back;
   for (const unsigned cluster : plan.back) back += (back.empty() ? "" : ",") + std::to_string(cluster);
+  std::string replaying;
+  for (const std::uint32_t member : plan.replaying)
+    replaying += (replaying.empty() ? "" : ",") + std::to_string(member);
   return {{"back", back},
+          {"replaying", replaying},
           {"sns", encode_numbers(plan.sns)},
           {"incarnations", encode_numbers(plan.incarnations)},
           {"generation", std::to_string(plan.generation)}};
@@ -60,6 +64,13 @@ Status decode_plan(const Fields& fields, RecoveryPlan* plan) {
   for (unsigned i = 0; i < back.clusters; ++i) {
     if (back[i] >= plan->sns.clusters || plan->goes_back(back[i])) return bad(kWhat, "back");
     plan->back.push_back(back[i]);
+  }
+  const std::string& members = field_text(fields, "replaying");
+  for (std::size_t at = 0; at < members.size(); at = members.find(',', at) + 1) {
+    char* end = nullptr;
+    plan->replaying.push_back(static_cast<std::uint32_t>(std::strtoul(members.c_str() + at, &end, 10)));
+    if (end == members.c_str() + at || (*end != ',' && *end != '\0')) return bad(kWhat, "replaying");
+    if (*end == '\0') break;
   }
   plan->generation = static_cast<std::uint32_t>(field_number(fields, "generation"));
   return plan->generation != 0 ? Status() : bad(kWhat, "generation");

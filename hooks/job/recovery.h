@@ -5,6 +5,8 @@
 // `<epoch>/recovery/<r>/failed`  Claimed by the command, whose recovery is number r then: `clusters=0,2`.
 // `<epoch>/recovery/<r>/line`    Claimed by it: where clusters go, and what they are afterwards (RecoveryPlan).
 //                                It binds the next recovery until it is reached.
+// `<epoch>/recovery/<r>/gate/<m>` Published by member m, again and again: `left=0:NS,2:NS`. The first completion of
+//                                what it still has to send again to those clusters (agent/gate.h).
 // `<epoch>/recovery/<r>/reached` All members of clusters that went back run.
 // `<epoch>/recovery/<r>/restart/...`
 //                                That restart's keys (protocol.h). `ready/<c>`: the content of c's set is checked.
@@ -38,6 +40,7 @@ struct RecoveryPlan {
   federation::PerCluster sns;           // of all clusters, once the line is reached
   federation::PerCluster incarnations;  // of all clusters from then on
   std::uint32_t generation = 0;         // of members that come back
+  std::vector<std::uint32_t> replaying; // members that stay or come back: each says what it sends again
   bool reached = false;
 
   bool goes_back(unsigned cluster) const;

@@ -17,8 +17,8 @@ constexpr const char* kNames[] = {"h1",         "h2",          "h3",         "h3
                                   "h10.error",  "h11.numbers", "h11.lookup", "h12.once",  "h12.source",
                                   "h13",        "h14.inside",  "h14.loader", "h15.bound", "h15.invalidated",
                                   "h16",        "h17",         "h18.listen", "h18.ask",   "h19",
-                                  "h20.gone",   "h20.pause"};
-static_assert(std::size(kNames) == static_cast<std::size_t>(Guard::kBeginAnew) + 1);
+                                  "h20.gone",   "h20.pause",   "h29"};
+static_assert(std::size(kNames) == static_cast<std::size_t>(Guard::kGateReplays) + 1);
 
 std::uint64_t bit_of(const char* name, std::size_t length) {
   for (std::size_t i = 0; i < std::size(kNames); ++i)

@@ -1,4 +1,4 @@
-// The steps that stand between a checkpoint and the hazards H1 to H20 (docs/internals/hazards.md), each by a name, so
+// The steps that stand between a checkpoint and the hazards H1 to H29 (docs/internals/hazards.md), each by a name, so
 // that a test can leave one out and see the harm that it prevents.
 //
 // Only in the library that the tests of hazards load (SHADOWIB_GUARDS): it leaves out what SHADOWIB_GUARD_OFF names,
@@ -48,6 +48,7 @@ enum class Guard : std::uint8_t {
   kForeignInChild,     // h19: a child has none of its parent's objects
   kBuryDoomed,         // h20.gone: requests to a peer that is gone end as an adapter would have them end
   kBeginAnew,          // h20.pause: retries that run out while threads are stopped are nobody's error
+  kGateReplays,        // h29: what a cluster that went back gets again comes in the order of completions
 };
 
 #if defined(SHADOWIB_GUARDS)

@@ -7,6 +7,7 @@
 
 #include "shadowib/base/guard.h"
 #include "shadowib/base/lasting.h"
+#include "shadowib/base/log.h"
 #include "shadowib/cr/border.h"
 #include "shadowib/cr/clusters.h"
 #include "shadowib/cr/helper.h"
@@ -45,6 +46,13 @@ class VerbsParticipant final : public Participant {
   Status cluster_gone(unsigned cluster, federation::Incarnation incarnation) override {
     return tell_of_gone_cluster(cluster, incarnation);
   }
+  void set_gate(unsigned cluster, std::uint64_t earliest, bool first) override {
+    if (!guarded(Guard::kGateReplays)) earliest = kGateNothing;
+    if (tell_gate(cluster, {earliest, 0, first, 0}) != 0)
+      log_line(LogLevel::kError, "the backend has no gate for messages that cluster %u gets again", cluster);
+  }
+  std::uint64_t gate_earliest(unsigned cluster) override { return shadowib::gate_earliest(cluster); }
+  std::uint64_t logged_since(unsigned cluster) override { return shadowib::logged_since(cluster); }
   void freeze_border(bool frozen) override { shadowib::freeze_border(frozen); }
   void held_at_border(std::vector<federation::Stamp>* held) override { read_held(held); }
   void go_back_alone(bool alone) override { set_goes_back(alone); }

@@ -14,6 +14,8 @@ namespace {
 
 SpinLock g_border_lock;  // held while the backend is told, so that it hears of states in their order
 ClusterState g_state;
+GateState g_gates[kMaxBackendClusters];
+std::uint32_t g_gates_told = 0;  // a bit for each cluster
 bool g_in_cluster = false;
 bool g_frozen = false;
 bool g_loaded = false;  // a backend that is told of changes
@@ -66,6 +68,29 @@ int tell_cluster_gone(std::uint32_t cluster, std::uint32_t incarnation) {
   return g_backend.cluster_gone != nullptr ? g_backend.cluster_gone(cluster, incarnation) : EOPNOTSUPP;
 }
 
+int tell_gate(std::uint32_t cluster, const GateState& others) {
+  Inside inside;
+  SpinGuard guard(g_border_lock);
+  if (!g_in_cluster || cluster >= kMaxBackendClusters || cluster == g_state.index) return EINVAL;
+  g_gates[cluster] = others;
+  g_gates_told |= 1u << cluster;
+  if (!g_loaded) return 0;
+  return g_backend.set_gate != nullptr ? g_backend.set_gate(cluster, &others) : EOPNOTSUPP;
+}
+
+std::uint64_t gate_earliest(std::uint32_t cluster) {
+  Inside inside;
+  SpinGuard guard(g_border_lock);
+  return g_loaded && g_backend.gate_earliest != nullptr ? g_backend.gate_earliest(cluster) : kGateNothing;
+}
+
+std::uint64_t logged_since(std::uint32_t cluster) {
+  Inside inside;
+  SpinGuard guard(g_border_lock);
+  if (!g_loaded) return 0;
+  return g_backend.logged_since != nullptr ? g_backend.logged_since(cluster) : kGateNothing;
+}
+
 void set_needs_clc_handler(void (*handler)(std::uint32_t, std::uint32_t)) { g_needs_clc = handler; }
 
 void host_needs_clc(std::uint32_t cluster, std::uint32_t sn) {
@@ -78,6 +103,8 @@ int tell_loaded_backend() {
   if (g_in_cluster) {
     if (const int rc = tell_backend(); rc != 0) return rc;
     if (g_frozen) g_backend.freeze_border(1);
+    for (std::uint32_t i = 0; i < kMaxBackendClusters && g_backend.set_gate != nullptr; ++i)
+      if ((g_gates_told >> i & 1) != 0) g_backend.set_gate(i, &g_gates[i]);
   }
   g_loaded = true;
   return 0;
@@ -87,6 +114,7 @@ void forget_border_backend() {
   Inside inside;
   SpinGuard guard(g_border_lock);
   g_loaded = g_frozen = false;
+  g_gates_told = 0;
 }
 
 void forget_border_after_fork() {

@@ -32,6 +32,13 @@ std::size_t held_stamps(HeldStamp* stamps, std::size_t capacity);
 // as tell_cluster. 0 or an errno: EOPNOTSUPP, EINVAL.
 int tell_cluster_gone(std::uint32_t cluster, std::uint32_t incarnation);
 
+// The gate of a cluster that went back (BackendOps::set_gate), kept for the backend that is loaded later. 0 or an
+// errno: EOPNOTSUPP, EINVAL. Threads: as tell_cluster.
+int tell_gate(std::uint32_t cluster, const GateState& others);
+// BackendOps::gate_earliest and logged_since; without a backend kGateNothing and 0.
+std::uint64_t gate_earliest(std::uint32_t cluster);
+std::uint64_t logged_since(std::uint32_t cluster);
+
 // `handler` is called when a message waits for a CLC (HostServices::needs_clc). It may be called by any thread of the
 // program, with locks of the backend held: it must return at once and call nothing of the backend. nullptr: none.
 void set_needs_clc_handler(void (*handler)(std::uint32_t cluster, std::uint32_t sn));

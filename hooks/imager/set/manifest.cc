@@ -113,6 +113,7 @@ SetCluster cluster_from(const Json& json) {
     throw std::domain_error(s.text());
   if (!valid_cluster_name(cluster.name)) throw std::domain_error("the cluster has no valid name");
   json.at("claim").get_to(cluster.claim);
+  if (json.contains("asked_ms")) json.at("asked_ms").get_to(cluster.asked_ms);
   if (!json.contains("wired")) return cluster;
   cluster.wired.emplace();
   for (const Json& index : elements(json, "wired")) {
@@ -224,6 +225,7 @@ std::string encode_manifest(const SetManifest& manifest) {
   if (manifest.cluster) {
     json["cluster"] = federation::encode_record(manifest.cluster->record, manifest.cluster->name);
     json["claim"] = manifest.cluster->claim;
+    json["asked_ms"] = manifest.cluster->asked_ms;
     if (manifest.cluster->wired) {
       json["wired"] = Json::array();
       for (const unsigned index : *manifest.cluster->wired) json["wired"].push_back(index);

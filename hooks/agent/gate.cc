@@ -1,0 +1,204 @@
+#include "hooks/agent/gate.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "hooks/agent/agent_state.h"
+#include "hooks/agent/gate_board.h"
+#include "hooks/agent/own_cluster.h"
+#include "hooks/job/job_directory.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/base/log.h"
+
+namespace shadowib {
+namespace {
+
+constexpr std::uint64_t kNothing = std::numeric_limits<std::uint64_t>::max(), kUnknown = 0;
+constexpr int kLooksMs = 5;
+constexpr std::int64_t kBoardNs = 20'000'000, kQuietNs = 2'000'000;  // a look, and one at which nothing changes
+constexpr timespec kBetween = {0, 30'000};
+constexpr std::int64_t kPatienceNs = 10'000'000'000;  // until somebody is told
+
+using Values = GateBoard::Values;
+
+struct Gates {
+  std::uint32_t shut = 0;      // a bit for each cluster
+  RecoveryPlan plan;           // the latest; number 0: it is not known yet
+  bool owes = false;           // this member has not said anything under it
+  Values left;                 // what it has said last
+  std::vector<Values> others;  // as far as it is known, by place in plan.replaying
+  std::int64_t since_ns = 0;   // nothing has changed
+};
+Gates g_gates;
+
+bool is_shut(unsigned cluster) { return (g_gates.shut >> cluster & 1) != 0; }
+
+void tell(unsigned cluster, std::uint64_t earliest, bool first) {
+  if (g_agent.participant != nullptr) g_agent.participant->set_gate(cluster, earliest, first);
+}
+
+// The line by which the clusters that went back live now.
+bool find_plan() {
+  if (g_gates.plan.number != 0) return true;
+  std::vector<RecoveryPlan> plans;
+  if (!read_plans(*g_job.exchange, g_job.info.epoch, &plans, nullptr).ok() || plans.empty()) return false;
+  const RecoveryPlan& last = plans.back();
+  const federation::PerCluster& live = own_cluster().running.incarnations;
+  for (unsigned i = 0; i < federation::kMaxClusters; ++i)
+    if (is_shut(i) && (i >= last.incarnations.clusters || last.incarnations[i] < live[i])) return false;
+  g_gates.plan = last;
+  g_gates.owes = true;
+  return true;
+}
+
+// Of all clusters: others may still wait for one that this member has no gate of any more.
+Values left_here() {
+  Values left;
+  for (unsigned i = 0; i < left.size(); ++i)
+    left[i] = g_agent.participant != nullptr ? g_agent.participant->gate_earliest(i) : kNothing;
+  return left;
+}
+
+std::string encode(const Values& left) {
+  std::string text;
+  for (unsigned i = 0; i < left.size(); ++i)
+    if (left[i] != kNothing) text += (text.empty() ? "" : ",") + std::to_string(i) + ":" + std::to_string(left[i]);
+  return text;
+}
+
+Values decode(const std::string& text) {
+  Values left;
+  left.fill(kNothing);
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size()), colon = text.find(':', at);
+    const unsigned long cluster = std::strtoul(text.c_str() + at, nullptr, 10);
+    if (colon < end && cluster < left.size()) left[cluster] = std::strtoull(text.c_str() + colon + 1, nullptr, 10);
+    at = end + 1;
+  }
+  return left;
+}
+
+std::string key_of(std::uint32_t member) {
+  return recovery_key(g_job.info.epoch, g_gates.plan.number, "gate/" + std::to_string(member));
+}
+
+std::string board_file() {
+  return job_paths(g_job.info.directory, g_job.info.job).top + "/gates-" + g_job.info.epoch + "-" +
+         std::to_string(g_gates.plan.number);
+}
+
+bool say(const Values& left) {
+  if (!g_gates.owes && left == g_gates.left) return true;
+  if (!g_job.exchange->publish(key_of(g_job.info.member), encode_fields({{"left", encode(left)}})).ok()) return false;
+  g_gates.left = left;
+  g_gates.owes = false;
+  return true;
+}
+
+// What another one has said; false: nothing.
+bool hear(std::uint32_t member, Values* left) {
+  std::string text;
+  bool found = false;
+  Fields fields;
+  if (!g_job.exchange->get(key_of(member), &text, &found).ok() || !found || !decode_fields(text, &fields)) return false;
+  *left = decode(field_text(fields, "left"));
+  return true;
+}
+
+void warn_of_long_wait(std::uint32_t waits_for) {
+  const std::int64_t now = monotonic_ns();
+  if (g_gates.since_ns == 0) g_gates.since_ns = now;
+  if (now - g_gates.since_ns < kPatienceNs) return;
+  g_gates.since_ns = now;
+  log_line(LogLevel::kWarn,
+           "messages to a cluster that went back wait for member %u, which has not sent it all again that it has to: "
+           "the cluster may have no receives for it yet, or wait for an answer that waits as well",
+           waits_for);
+}
+
+// One look at the board. True: something has changed.
+bool hear_and_tell(GateBoard& board, Values* left) {
+  const Values now = left_here();
+  bool changed = now != *left;
+  *left = now;
+  board.write(g_job.info.member, now);
+  const std::vector<std::uint32_t>& members = g_gates.plan.replaying;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    Values told;
+    if (members[i] == g_job.info.member || !board.read(members[i], &told)) continue;
+    for (unsigned c = 0; c < told.size(); ++c) {
+      changed = changed || told[c] > g_gates.others[i][c];
+      g_gates.others[i][c] = std::max(told[c], g_gates.others[i][c]);
+    }
+  }
+  for (unsigned c = 0; c < federation::kMaxClusters; ++c) {
+    if (!is_shut(c)) continue;
+    std::pair<std::uint64_t, std::uint32_t> least{kNothing, g_job.info.member};
+    for (std::size_t i = 0; i < members.size(); ++i)
+      if (members[i] != g_job.info.member) least = std::min(least, {g_gates.others[i][c], members[i]});
+    tell(c, least.first, g_job.info.member < least.second);
+    if (least.first == kNothing && now[c] == kNothing)
+      g_gates.shut &= ~(1u << c);
+    else
+      warn_of_long_wait(least.first != kNothing ? least.second : g_job.info.member);
+  }
+  return changed;
+}
+
+}  // namespace
+
+void shut_gate(unsigned cluster) {
+  g_gates.shut |= 1u << cluster;
+  g_gates.plan = RecoveryPlan();
+  g_gates.others.clear();
+  tell(cluster, kUnknown, false);
+}
+
+void shut_gates_of(const std::vector<RecoveryPlan>& plans, unsigned own) {
+  for (const RecoveryPlan& plan : plans)
+    for (const unsigned cluster : plan.back)
+      if (cluster != own) g_gates.shut |= 1u << cluster;
+  if (plans.empty()) return;
+  g_gates.plan = plans.back();
+  g_gates.owes = true;
+}
+
+void tell_gates() {
+  for (unsigned i = 0; i < federation::kMaxClusters; ++i)
+    if (is_shut(i)) tell(i, kUnknown, false);
+}
+
+void look_at_gates() {
+  if (gates_wait_ms() < 0 || !find_plan()) return;
+  Values left = left_here();
+  if (!say(left)) return;
+  const std::vector<std::uint32_t>& members = g_gates.plan.replaying;
+  g_gates.others.resize(members.size());
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (members[i] == g_job.info.member || hear(members[i], &g_gates.others[i])) continue;
+    warn_of_long_wait(members[i]);
+    return;
+  }
+  if (g_gates.shut == 0) return;
+  GateBoard board(board_file());
+  const std::int64_t begin = monotonic_ns();
+  for (std::int64_t changed = begin, now = begin; now - begin < kBoardNs && now - changed < kQuietNs;) {
+    if (hear_and_tell(board, &left)) changed = g_gates.since_ns = now;
+    if (g_gates.shut == 0) break;
+    ::nanosleep(&kBetween, nullptr);
+    now = monotonic_ns();
+  }
+  (void)say(left);
+}
+
+int gates_wait_ms() { return g_gates.shut != 0 || g_gates.owes ? kLooksMs : -1; }
+
+void forget_gates() { g_gates = Gates(); }
+
+}  // namespace shadowib
