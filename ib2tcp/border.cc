@@ -54,12 +54,19 @@ const federation::PerCluster& Border::dependencies_under(federation::Sn sn) cons
 
 void Border::ask_for_first() const { g_host->needs_clc(running_.index, 1); }
 
-std::uint64_t Border::stamp() {
+namespace {
+
+std::uint64_t time_by(clockid_t clock) {
   timespec now;
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  const auto ns = static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
-  return last_stamp_ = std::max(last_stamp_ + 1, ns);
+  ::clock_gettime(clock, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
 }
+
+}  // namespace
+
+std::uint64_t Border::stamp() { return last_stamp_ = std::max(last_stamp_ + 1, time_by(CLOCK_MONOTONIC)); }
+
+void Border::note_lost(unsigned cluster) { logged_since_[cluster] = std::max(logged_since_[cluster], time_by(CLOCK_REALTIME)); }
 
 void Border::set_gate(unsigned cluster, std::uint32_t queue_pair, std::uint64_t completed) {
   if (gates_[cluster].gate.set(queue_pair, completed)) wake_at_gate(gates_[cluster]);
@@ -151,7 +158,10 @@ std::uint64_t gate_earliest(std::uint32_t cluster) {
 std::uint64_t logged_since(std::uint32_t cluster) {
   EngineGuard guard;
   Border* border = g_engine->border.get();
-  return border != nullptr && cluster < kMaxBackendClusters ? border->logged_since()[cluster] : 0;
+  if (border == nullptr || cluster >= kMaxBackendClusters) return 0;
+  bool all = true;
+  g_engine->qps.for_each([&](const Qp& qp) { all = all && !qp.sends_unlogged_to(cluster); });
+  return all ? border->logged_since()[cluster] : kGateNothing;
 }
 
 int set_gate(std::uint32_t cluster, const GateState* others) {

@@ -55,12 +55,12 @@ class Border {
   void set_others(unsigned cluster, const GateState& others);
   // The queue pair is looked at again when the gate changes (Qp::look_at_gate_again).
   void wait_at_gate(unsigned cluster, std::uint32_t queue_pair) { gates_[cluster].waiting.push_back(queue_pair); }
-  // Something has left for that cluster, or may have, that is in no log any more, or its connection is new: a cluster
-  // that went back to before could not be served.
-  void note_lost(unsigned cluster) { logged_since_[cluster] = std::max(logged_since_[cluster], stamp()); }
+  // Something has left for that cluster, or may have, that is in no log any more; or it has read from here; or its
+  // connection is new: a cluster that went back to before could not be served.
+  void note_lost(unsigned cluster);
   void note_never_logged(unsigned cluster) { logged_since_[cluster] = kNothingLeft; }
   std::array<std::uint64_t, federation::kMaxClusters>& logged_since() { return logged_since_; }
-  // Nanoseconds of CLOCK_REALTIME; no two are alike, and the clock does not go back.
+  // Nanoseconds of CLOCK_MONOTONIC, so that nobody sets the clock; no two are alike.
   std::uint64_t stamp();
 
  private:

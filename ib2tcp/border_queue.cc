@@ -85,6 +85,12 @@ void Qp::leave_gate() {
   border.set_gate(link_->cluster(), verbs.qp_num, kNothingLeft);
 }
 
+// A READ is no message, so this cluster stays if the peer's goes back to before it. The peer would not know that it has
+// asked, and its next requests would have numbers that count as executed here.
+void Qp::note_read() {
+  if (is_at_border()) g_engine->border->note_lost(link_->cluster());
+}
+
 void Qp::note_new_connection() {
   Border& border = *g_engine->border;
   if (kept_ == nullptr) {
@@ -93,6 +99,10 @@ void Qp::note_new_connection() {
   }
   if (!kept_->restored || kept_->unlogged) border.note_lost(link_->cluster());
   tell_gate();
+}
+
+bool Qp::sends_unlogged_to(unsigned cluster) const {
+  return kept_ != nullptr && kept_->unlogged && is_at_border() && link_->cluster() == cluster;
 }
 
 void Qp::on_peer_gone() {

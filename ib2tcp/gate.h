@@ -2,7 +2,7 @@
 //
 // A program takes a completion for granted: what it posts afterwards, on any queue pair or in any process, runs
 // afterwards. So a request waits until every request that completed before it left has run again. Times are
-// nanoseconds of CLOCK_REALTIME. A request that left later than it was posted only waits for more, and never for one
+// nanoseconds of CLOCK_MONOTONIC, on one host. A request that left later than it was posted only waits for more, and never for one
 // that ran behind it. docs/internals/federation.md has the protocol between processes.
 //
 // A pure rule, without I/O. Under the engine's lock.

@@ -130,6 +130,8 @@ class Qp {
   // The peer's cluster went back: nobody knows yet what has to be sent again.
   void on_peer_gone();
   void look_at_gate_again();
+  // Its log was full, or there is none.
+  bool sends_unlogged_to(unsigned cluster) const;
 
   // --- requester.cc again ---
   void resolve();  // looks for the peer's process
@@ -220,6 +222,7 @@ class Qp {
   void wait_at_gate();
   void tell_gate();
   void leave_gate();
+  void note_read();  // by the peer
   void note_new_connection();
 
   // resume.cc

@@ -200,7 +200,10 @@ void Qp::begin_read(const FrameHeader& header, bool repeat) {
   FrameHeader& answer = answers_[answers_end_++ % kAnswers];
   answer = header;
   answer.opcode = Opcode::kReadResponse;
-  if (!repeat) executed_one(0);
+  if (!repeat) {
+    executed_one(0);
+    note_read();
+  }
   kick_answers();
 }
 

@@ -102,7 +102,9 @@ BorderLogEntry* Qp::add_to_log(std::uint32_t number, std::uint32_t bytes) {
     entry->header[0] = 0;
     return entry;
   }
-  if (g_host->log_add != nullptr && g_engine->border->is_log_trimmed()) {
+  // What is sent again is in the log, and is not given up before it has been.
+  if (g_host->log_add != nullptr &&
+      (g_engine->border->is_log_trimmed() || kept_->unknown || kept_->replays())) {
     kept_->waits_for_room = true;
     return nullptr;
   }
@@ -254,6 +256,7 @@ void Qp::on_resume(const FrameHeader& header) {
       if (!state_is_sending()) kept_->restored = false;
       note_executed(expects);
       tell_gate();
+      on_log_room();
     }
     on_ack(expects);
     return;
@@ -278,6 +281,7 @@ void Qp::on_resume(const FrameHeader& header) {
     kept_->restored = false;
     if (ahead > 0) note_executed(expects);
     tell_gate();
+    on_log_room();
   }
   if (ahead > 0) on_ack(expects);
   if (!connected()) return;
@@ -292,6 +296,7 @@ bool Qp::skip_to(std::uint32_t steps) {
   if (steps > most - sq_.acked) return false;
   for (std::uint64_t i = sq_.acked; i < sq_.acked + steps; ++i)
     if (is_local(sq_.at(i).opcode)) return false;
+  for (std::uint64_t i = sq_.sent; i < sq_.acked + steps; ++i) sq_.at(i).left = kNothingLeft;
   sq_.sent = std::max(sq_.sent, sq_.acked + steps);
   return true;
 }
@@ -336,10 +341,12 @@ void Qp::on_replay_ack(std::uint32_t ack) {
     if (kept.replay_next != kept.replay_end || ahead_of(ack, kept.replay_end) < 0) return;
     kept.end_replay();
     tell_gate();
+    on_log_room();
     return;
   }
   kept.replay_acked += steps;
   tell_gate();
+  if (!kept.replays()) on_log_room();
   rnr_streak_ = 0;
   probing_ = false;
   kick();
@@ -399,6 +406,8 @@ int Qp::restore_border(const BorderState& state, const BorderResult* results) {
   if (this->state() != IBV_QPS_RESET && this->state() != IBV_QPS_INIT) return EINVAL;
   kept_ = std::make_unique<Kept>();
   kept_->restored = kept_->unknown = true;
+  // What it knew of the log and of other queue pairs is forgotten; and what left behind its CLC is in no log.
+  for (unsigned i = 0; i < kMaxBackendClusters; ++i) g_engine->border->note_lost(i);
   kept_->first = state.first;
   kept_->expected = state.expected;
   kept_->unlogged = state.unlogged != 0 || g_host->log_next == nullptr;
@@ -489,7 +498,7 @@ int restore_border(ibv_qp* verbs, const BorderState* state, const BorderResult* 
 void clc_collected(std::uint32_t sn) {
   EngineGuard guard;
   if (g_engine->border == nullptr) return;
-  g_engine->border->note_trimming();
+  if (sn == 0) g_engine->border->note_trimming();
   g_engine->qps.for_each([sn](Qp& qp) { qp.tell_collected(sn); });
   g_engine->want_turn();
 }

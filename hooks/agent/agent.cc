@@ -53,6 +53,7 @@ namespace {
 
 constexpr std::size_t kAgentStackBytes = 512 << 10;
 constexpr int kExchangeLostMs = 1000;
+constexpr std::int64_t kStaysNs = 10'000'000'000;  // until somebody is told
 constexpr std::int64_t kExitWaitNs = 2'000'000'000;
 
 SpinLock g_join_lock;
@@ -106,6 +107,29 @@ int wait_ms() {
   return least;
 }
 
+// A member that ends takes with it what a cluster that went back has not got again yet. Nothing wakes the program's
+// thread meanwhile: it waits in agent_has_ended().
+void stay_until_all_is_sent_again() {
+  g_agent.stays.store(true);
+  for (std::int64_t told = monotonic_ns(); is_in_cluster() && must_send_again();) {
+    if (const std::int64_t now = monotonic_ns(); now - told > kStaysNs) {
+      told = now;
+      log_line(LogLevel::kWarn,
+               "member %u has ended, and stays until a cluster that went back has got its messages again; who ends it "
+               "loses them",
+               g_job.info.member);
+    }
+    raw_sleep_ms(gates_wait_ms());
+    end_if_told();
+    end_with_the_job(g_job.exchange, g_job.info.epoch);
+    hear_incarnations();
+    look_at_gates();
+    answer_checkpoint_request();
+    answer_status_request();
+  }
+  g_agent.stays.store(false);
+}
+
 void* agent_main(void*) {
   ::prctl(PR_SET_NAME, "shadowib-agent");
   t_is_agent = true;
@@ -145,6 +169,7 @@ void* agent_main(void*) {
     if (is_in_cluster()) start_forced_clc();
     give_back_descriptor_room();
   }
+  stay_until_all_is_sent_again();
   tell_of_the_end();
   stop_unexempt_this_thread();
   g_agent.ended.store(1);
@@ -256,7 +281,7 @@ Status join_locked() {
 bool agent_has_ended() {
   Inside inside;
   const std::int64_t deadline = monotonic_ns() + kExitWaitNs;
-  while (g_agent.ended.load() == 0 && monotonic_ns() < deadline) {
+  while (g_agent.ended.load() == 0 && (monotonic_ns() < deadline || g_agent.stays.load())) {
     if (g_stop_requested.load() != 0) return false;
     futex_wait(&g_agent.ended, 0, 5'000'000);
   }
@@ -271,7 +296,9 @@ __attribute__((destructor)) void leave_job() {
   g_agent.quit.store(true);
   const std::uint64_t one = 1;
   [[maybe_unused]] auto n = ::syscall(SYS_write, g_agent.cancel.load(), &one, sizeof(one));
-  if (!agent_has_ended()) (void)agent_has_ended();  // parked in between, perhaps restarted
+  // Parked in between, perhaps restarted; a member that stays may be parked again and again.
+  for (int left = 2; !agent_has_ended() && (--left > 0 || g_agent.stays.load());) {
+  }
 }
 
 [[noreturn]] void leave_job_and_end(int status) {

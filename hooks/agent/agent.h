@@ -77,7 +77,7 @@ class Participant {
   // clusters then go on where the image has them, and the adapter is who it was. Else the whole job begins anew from
   // one set.
   virtual void go_back_alone(bool alone) { (void)alone; }
-  // The gate of a cluster that went back (docs/internals/federation.md). Times are nanoseconds of CLOCK_REALTIME; the
+  // The gate of a cluster that went back (docs/internals/federation.md). Times are nanoseconds of CLOCK_MONOTONIC; the
   // greatest number: none. `earliest`: of what other members still send again, 0: not all have said; `first`: this
   // member goes first at the same time. Before cluster_gone() for a cluster whose others have not said.
   virtual void set_gate(unsigned cluster, std::uint64_t earliest, bool first) { (void)cluster, (void)earliest, (void)first; }
@@ -85,6 +85,8 @@ class Participant {
     (void)cluster;
     return ~std::uint64_t{0};
   }
+  // No CLC of this member's cluster before that one is gone back to: other clusters forget what it has.
+  virtual void clc_collected(federation::Sn sn) { (void)sn; }
   // Whether a cluster could be served that goes back: to a moment after this.
   virtual std::uint64_t logged_since(unsigned cluster) {
     (void)cluster;

@@ -24,6 +24,7 @@ struct AgentState {
   int processor_level = 0;           // of SHADOWIB_CPU (imager/processor.h)
   bool binds_at_start = false;       // LD_BIND_NOW
   std::atomic<int> exit_status{-1};  // of a process that ends; -1 before
+  std::atomic<bool> stays{false};    // it has ended, and a cluster that went back still needs it
 };
 
 extern AgentState g_agent;

@@ -24,6 +24,7 @@ constexpr int kLooksMs = 5;
 constexpr std::int64_t kBoardNs = 20'000'000, kQuietNs = 2'000'000;  // a look, and one at which nothing changes
 constexpr timespec kBetween = {0, 30'000};
 constexpr std::int64_t kPatienceNs = 10'000'000'000;  // until somebody is told
+constexpr std::int64_t kSilenceNs = 1'000'000'000;    // until it is asked whether a silent member has ended
 
 using Values = GateBoard::Values;
 
@@ -111,6 +112,17 @@ bool hear(std::uint32_t member, Values* left) {
   return true;
 }
 
+// It had nothing to send again, or it would have stayed (must_send_again()).
+bool has_ended(std::uint32_t member) {
+  const std::int64_t now = monotonic_ns();
+  if (g_gates.since_ns == 0) g_gates.since_ns = now;
+  if (now - g_gates.since_ns < kSilenceNs) return false;
+  std::string text;
+  bool found = false;
+  return g_job.exchange->get(std::string(g_job.info.epoch) + "/gone/" + std::to_string(member), &text, &found).ok() &&
+         found;
+}
+
 void warn_of_long_wait(std::uint32_t waits_for) {
   const std::int64_t now = monotonic_ns();
   if (g_gates.since_ns == 0) g_gates.since_ns = now;
@@ -154,6 +166,7 @@ bool hear_and_tell(GateBoard& board, Values* left) {
 }  // namespace
 
 void shut_gate(unsigned cluster) {
+  if (g_agent.participant == nullptr || g_agent.participant->logged_since(cluster) == 0) return;  // never connected
   g_gates.shut |= 1u << cluster;
   g_gates.plan = RecoveryPlan();
   g_gates.others.clear();
@@ -163,10 +176,8 @@ void shut_gate(unsigned cluster) {
 void shut_gates_of(const std::vector<RecoveryPlan>& plans, unsigned own) {
   for (const RecoveryPlan& plan : plans)
     for (const unsigned cluster : plan.back)
-      if (cluster != own) g_gates.shut |= 1u << cluster;
-  if (plans.empty()) return;
-  g_gates.plan = plans.back();
-  g_gates.owes = true;
+      if (cluster != own && !plan.replaying.empty()) g_gates.shut |= 1u << cluster;
+  if (g_gates.shut != 0) g_gates.plan = plans.back();
 }
 
 void tell_gates() {
@@ -182,6 +193,10 @@ void look_at_gates() {
   g_gates.others.resize(members.size());
   for (std::size_t i = 0; i < members.size(); ++i) {
     if (members[i] == g_job.info.member || hear(members[i], &g_gates.others[i])) continue;
+    if (has_ended(members[i])) {
+      g_gates.others[i].fill(kNothing);
+      continue;
+    }
     warn_of_long_wait(members[i]);
     return;
   }
@@ -195,6 +210,15 @@ void look_at_gates() {
     now = monotonic_ns();
   }
   (void)say(left);
+}
+
+bool must_send_again() {
+  if (g_gates.shut == 0) return false;
+  if (g_gates.plan.number == 0) return true;
+  const Values left = left_here();
+  for (unsigned c = 0; c < left.size(); ++c)
+    if (is_shut(c) && left[c] != kNothing) return true;
+  return g_gates.owes || g_gates.left != left;  // others wait for the word
 }
 
 int gates_wait_ms() { return g_gates.shut != 0 || g_gates.owes ? kLooksMs : -1; }

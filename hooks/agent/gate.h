@@ -21,6 +21,8 @@ void tell_gates();
 // says so.
 void look_at_gates();
 int gates_wait_ms();  // -1: all gates are open
+// Whether a cluster that went back still has to get something of this member, or may: it must not end before.
+bool must_send_again();
 void forget_gates();
 
 }  // namespace shadowib

@@ -348,6 +348,8 @@ void adopt_clc(const federation::ClcRecord& record) {
   g_cluster.running.depends.of = record.after.of;
   g_lets_all = g_leaves_before_first = false;
   tell_present();
+  // The line of one cluster alone is its last CLC; further back nobody is let who is connected (Recovery::judge()).
+  if (g_agent.participant != nullptr) g_agent.participant->clc_collected(record.sn);
 }
 
 Status decide_as_void(std::uint64_t attempt, federation::Sn sn, Decision* decided) {

@@ -16,6 +16,7 @@
 #include "hooks/agent/descriptor_room.h"
 #include "hooks/agent/filter_probe.h"
 #include "hooks/agent/forced_clc.h"
+#include "hooks/agent/gate.h"
 #include "hooks/agent/hook_registry.h"
 #include "hooks/agent/join.h"
 #include "hooks/agent/loader_thread.h"
@@ -341,6 +342,11 @@ Status Round::publish_saved(const SaveResult& result, std::int64_t save_ns) {
 Status Round::go() {
   SHADOWIB_TRY(judge_descriptors());
   if (is_in_cluster()) SHADOWIB_TRY(judge_border());
+  // A set of the whole job has no logs.
+  if (!request_.is_clc() && is_in_cluster() && must_send_again())
+    return Status::of(Code::kRefused, EAGAIN,
+                      "pid %d: a cluster that went back has not got all messages of this member again; try again",
+                      raw_getpid());
   SHADOWIB_TRY(messages_.tell_heard());
   SHADOWIB_TRY(pass(Phase::kJoined));
   SHADOWIB_TRY(start_keeper());

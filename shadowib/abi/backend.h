@@ -56,7 +56,7 @@ struct BorderLogEntry {
   uint32_t bytes;            // of payload
   uint32_t reserved;         // 0
   unsigned char header[64];  // as the backend sent it: real numbers and keys
-  uint64_t left;             // when it left the first time, in nanoseconds of CLOCK_REALTIME
+  uint64_t left;             // when it left the first time, in nanoseconds of CLOCK_MONOTONIC
   uint64_t completed;        // when the program's completion came; 0: not yet
   char* data() { return reinterpret_cast<char*>(this + 1); }
   const char* data() const { return reinterpret_cast<const char*>(this + 1); }
@@ -65,7 +65,7 @@ struct BorderLogEntry {
 // What all other processes still send again to a cluster that went back (ib2tcp/gate.h).
 inline constexpr uint64_t kGateNothing = ~uint64_t{0};
 struct GateState {
-  uint64_t earliest;    // completion of the first of it, CLOCK_REALTIME; kGateNothing; 0: not all of them have said
+  uint64_t earliest;    // completion of the first of it, CLOCK_MONOTONIC; kGateNothing; 0: not all of them have said
   uint64_t skew;        // by how many nanoseconds their clocks may differ from this one
   uint32_t goes_first;  // 1: before theirs, at the same time
   uint32_t reserved;    // 0
@@ -319,7 +319,8 @@ struct BackendOps {
   // Nanoseconds of CLOCK_REALTIME. If that cluster goes back to a later moment, all connections of now have what it
   // needs. kGateNothing: never. 0: there was no connection. Any thread.
   uint64_t (*logged_since)(uint32_t cluster);
-  // No CLC of this cluster before that number is gone back to: peers trim their logs.
+  // No CLC of this cluster before that number is gone back to: peers trim their logs. 0: some day they will, so that
+  // requests wait for room in a full log. Else it is given up.
   void (*clc_collected)(uint32_t sn);
   // The adapter as peers know it: its addresses, and how it numbers objects. Bytes for restore_identity alone, of
   // this backend and perhaps this version. Returns how many there are; fills no more than `capacity`. 0: no device

@@ -14,6 +14,7 @@
 #include "shadowib/entry/errors.h"
 #include "shadowib/entry/extended.h"
 #include "shadowib/entry/quarantine.h"
+#include "shadowib/objects/border.h"
 #include "shadowib/objects/forced_signals.h"
 #include "shadowib/objects/registry.h"
 
@@ -223,6 +224,8 @@ ibv_qp* shadowib_ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
 
 int shadowib_ibv_modify_qp(ibv_qp* program, ibv_qp_attr* attr, int mask) {
   if (ShadowContext::is_foreign(program->context)) return EPERM;
+  if ((mask & IBV_QP_STATE) != 0 && (attr->qp_state == IBV_QPS_RESET || attr->qp_state == IBV_QPS_ERR))
+    await_sending_again();
   Inside inside;
   ShadowQp& qp = ShadowQp::of(program)->itself();
   if ((mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RESET) {
@@ -282,6 +285,7 @@ int shadowib_ibv_query_qp(ibv_qp* program, ibv_qp_attr* attr, int mask, ibv_qp_i
 
 int shadowib_ibv_destroy_qp(ibv_qp* program) {
   if (ShadowContext::is_foreign(program->context)) return EPERM;
+  await_sending_again();
   ShadowQp* handle = ShadowQp::of(program);
   ShadowQp* qp = &handle->itself();
   bool is_last;

@@ -1,6 +1,7 @@
 #include "shadowib/objects/border.h"
 
 #include <errno.h>
+#include <time.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,6 +18,7 @@ ClusterState g_state;
 GateState g_gates[kMaxBackendClusters];
 std::uint32_t g_gates_told = 0;  // a bit for each cluster
 bool g_in_cluster = false;
+std::atomic<bool> g_was_in_cluster{false};
 bool g_frozen = false;
 bool g_loaded = false;  // a backend that is told of changes
 std::atomic<void (*)(std::uint32_t, std::uint32_t)> g_needs_clc{nullptr};
@@ -35,6 +37,7 @@ int tell_cluster(const ClusterState& state) {
   SpinGuard guard(g_border_lock);
   g_state = state;
   g_in_cluster = true;
+  g_was_in_cluster.store(true, std::memory_order_relaxed);
   return g_loaded ? tell_backend() : 0;
 }
 
@@ -82,6 +85,23 @@ std::uint64_t gate_earliest(std::uint32_t cluster) {
   Inside inside;
   SpinGuard guard(g_border_lock);
   return g_loaded && g_backend.gate_earliest != nullptr ? g_backend.gate_earliest(cluster) : kGateNothing;
+}
+
+void await_sending_again() {
+  constexpr timespec kPause{0, 1'000'000};
+  const auto is_owed = [] {
+    if (!g_was_in_cluster.load(std::memory_order_relaxed)) return false;
+    for (std::uint32_t i = 0; i < kMaxBackendClusters; ++i)
+      if (gate_earliest(i) != kGateNothing) return true;
+    return false;
+  };
+  while (is_owed()) ::nanosleep(&kPause, nullptr);
+}
+
+void tell_clc_collected(std::uint32_t sn) {
+  Inside inside;
+  SpinGuard guard(g_border_lock);
+  if (g_in_cluster && g_loaded && g_backend.clc_collected != nullptr) g_backend.clc_collected(sn);
 }
 
 std::uint64_t logged_since(std::uint32_t cluster) {

@@ -12,7 +12,8 @@ namespace shadowib {
 namespace {
 
 constexpr std::size_t kFirstChunk = 4096, kLargestChunk = 256 << 10;
-constexpr std::size_t kDefaultLimit = 256 << 20;
+constexpr std::size_t kDefaultLimit =
+    0;  // no cluster with connections to others goes back yet: a copy would be in vain
 
 std::atomic<std::size_t> g_bytes{0};
 
