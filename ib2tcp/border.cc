@@ -66,7 +66,9 @@ std::uint64_t time_by(clockid_t clock) {
 
 std::uint64_t Border::stamp() { return last_stamp_ = std::max(last_stamp_ + 1, time_by(CLOCK_MONOTONIC)); }
 
-void Border::note_lost(unsigned cluster) { logged_since_[cluster] = std::max(logged_since_[cluster], time_by(CLOCK_REALTIME)); }
+void Border::note_lost(unsigned cluster) {
+  logged_since_[cluster] = std::max(logged_since_[cluster], time_by(CLOCK_REALTIME));
+}
 
 void Border::set_gate(unsigned cluster, std::uint32_t queue_pair, std::uint64_t completed) {
   if (gates_[cluster].gate.set(queue_pair, completed)) wake_at_gate(gates_[cluster]);

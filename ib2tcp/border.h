@@ -50,7 +50,7 @@ class Border {
   void ask_for_first() const;
 
   const Gate& gate(unsigned cluster) const { return gates_[cluster].gate; }
-  // As in Gate. Who waits there looks again.
+  // As in Gate. Queue pairs that wait there look again.
   void set_gate(unsigned cluster, std::uint32_t queue_pair, std::uint64_t completed);
   void set_others(unsigned cluster, const GateState& others);
   // The queue pair is looked at again when the gate changes (Qp::look_at_gate_again).

@@ -85,8 +85,8 @@ void Qp::leave_gate() {
   border.set_gate(link_->cluster(), verbs.qp_num, kNothingLeft);
 }
 
-// A READ is no message, so this cluster stays if the peer's goes back to before it. The peer would not know that it has
-// asked, and its next requests would have numbers that count as executed here.
+// A READ is no message, so this cluster stays if the peer's goes back to before it. The peer would not know that it
+// has asked, and its next requests would have numbers that count as executed here.
 void Qp::note_read() {
   if (is_at_border()) g_engine->border->note_lost(link_->cluster());
 }

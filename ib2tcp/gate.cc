@@ -21,8 +21,8 @@ bool Gate::set(std::uint32_t queue_pair, std::uint64_t completed) {
 }
 
 bool Gate::set_others(const GateState& others) {
-  const bool news = others.earliest != others_.earliest || others.skew != others_.skew ||
-                    others.goes_first != others_.goes_first;
+  const bool news =
+      others.earliest != others_.earliest || others.skew != others_.skew || others.goes_first != others_.goes_first;
   others_ = others;
   return news;
 }

@@ -2,8 +2,8 @@
 //
 // A program takes a completion for granted: what it posts afterwards, on any queue pair or in any process, runs
 // afterwards. So a request waits until every request that completed before it left has run again. Times are
-// nanoseconds of CLOCK_MONOTONIC, on one host. A request that left later than it was posted only waits for more, and never for one
-// that ran behind it. docs/internals/federation.md has the protocol between processes.
+// nanoseconds of CLOCK_MONOTONIC, on one host. A request that left later than it was posted only waits for more, and
+// never for one that ran behind it. docs/internals/federation.md has the protocol between processes.
 //
 // A pure rule, without I/O. Under the engine's lock.
 #pragma once
@@ -25,10 +25,10 @@ class Gate {
   // The queue pair of that number still sends again requests that have completed; the first did so at `completed`.
   // True if the earliest of all has changed.
   bool set(std::uint32_t queue_pair, std::uint64_t completed);
-  // What other processes still send again. True if that is news.
+  // The state of other processes, which send again as well. True if that is news.
   bool set_others(const GateState& others);
 
-  // Of this process, for the others.
+  // The one of this process, for the others.
   std::uint64_t earliest() const { return own_.empty() ? kNothingLeft : own_.begin()->first; }
   // Nobody sends anything again: whatever is new may go.
   bool is_open() const { return own_.empty() && others_.earliest == kNothingLeft; }

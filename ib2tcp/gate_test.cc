@@ -137,8 +137,7 @@ TEST(Gate, ReplaysOfChanceEndInOrder) {
     const auto publish = [&] {
       for (unsigned p = 0; p < processes; ++p)
         for (unsigned q = 0; q < pairs; ++q)
-          gates[p].set(q, at[p][q] == logs[p][q].size() ? kNothingLeft
-                                                        : stamp(p, logs[p][q][at[p][q]].completed));
+          gates[p].set(q, at[p][q] == logs[p][q].size() ? kNothingLeft : stamp(p, logs[p][q][at[p][q]].completed));
       for (unsigned p = 0; p < processes; ++p) {
         std::pair<std::uint64_t, unsigned> least{kNothingLeft, processes};
         for (unsigned o = 0; o < processes; ++o)

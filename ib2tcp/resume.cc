@@ -103,8 +103,7 @@ BorderLogEntry* Qp::add_to_log(std::uint32_t number, std::uint32_t bytes) {
     return entry;
   }
   // What is sent again is in the log, and is not given up before it has been.
-  if (g_host->log_add != nullptr &&
-      (g_engine->border->is_log_trimmed() || kept_->unknown || kept_->replays())) {
+  if (g_host->log_add != nullptr && (g_engine->border->is_log_trimmed() || kept_->unknown || kept_->replays())) {
     kept_->waits_for_room = true;
     return nullptr;
   }

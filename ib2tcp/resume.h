@@ -21,9 +21,9 @@ struct Kept {
   static constexpr std::size_t kMostResults = 4096;
   static constexpr std::size_t kMostClcs = 1024;
 
-  std::deque<BorderLogEntry*> log;        // ascending, in the shim's memory
-  bool unlogged = false;                  // something has left that is not in it
-  bool waits_for_room = false;            // the next request does not fit into it
+  std::deque<BorderLogEntry*> log;  // ascending, in the shim's memory
+  bool unlogged = false;            // something has left that is not in it
+  bool waits_for_room = false;      // the next request does not fit into it
 
   std::deque<BorderResult> results;  // of atomics that ran here, ascending; at most kMostResults
 

@@ -114,10 +114,11 @@ void stay_until_all_is_sent_again() {
   for (std::int64_t told = monotonic_ns(); is_in_cluster() && must_send_again();) {
     if (const std::int64_t now = monotonic_ns(); now - told > kStaysNs) {
       told = now;
-      log_line(LogLevel::kWarn,
-               "member %u has ended, and stays until a cluster that went back has got its messages again; who ends it "
-               "loses them",
-               g_job.info.member);
+      log_line(
+          LogLevel::kWarn,
+          "member %u has ended, and stays until a cluster that went back has got its messages again; who ends it "
+          "loses them",
+          g_job.info.member);
     }
     raw_sleep_ms(gates_wait_ms());
     end_if_told();

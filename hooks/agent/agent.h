@@ -77,10 +77,12 @@ class Participant {
   // clusters then go on where the image has them, and the adapter is who it was. Else the whole job begins anew from
   // one set.
   virtual void go_back_alone(bool alone) { (void)alone; }
-  // The gate of a cluster that went back (docs/internals/federation.md). Times are nanoseconds of CLOCK_MONOTONIC; the
-  // greatest number: none. `earliest`: of what other members still send again, 0: not all have said; `first`: this
-  // member goes first at the same time. Before cluster_gone() for a cluster whose others have not said.
-  virtual void set_gate(unsigned cluster, std::uint64_t earliest, bool first) { (void)cluster, (void)earliest, (void)first; }
+  // The gate of a cluster that went back (docs/internals/federation.md). Times are nanoseconds of CLOCK_MONOTONIC;
+  // the greatest number: none. `earliest`: of what other members still send again, 0: not all have said; `first`:
+  // this member goes first at the same time. Before cluster_gone() for a cluster whose others have not said.
+  virtual void set_gate(unsigned cluster, std::uint64_t earliest, bool first) {
+    (void)cluster, (void)earliest, (void)first;
+  }
   virtual std::uint64_t gate_earliest(unsigned cluster) {
     (void)cluster;
     return ~std::uint64_t{0};

@@ -107,7 +107,8 @@ bool hear(std::uint32_t member, Values* left) {
   std::string text;
   bool found = false;
   Fields fields;
-  if (!g_job.exchange->get(key_of(member), &text, &found).ok() || !found || !decode_fields(text, &fields)) return false;
+  if (!g_job.exchange->get(key_of(member), &text, &found).ok() || !found || !decode_fields(text, &fields))
+    return false;
   *left = decode(field_text(fields, "left"));
   return true;
 }

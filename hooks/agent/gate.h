@@ -1,5 +1,5 @@
-// The gates of clusters that went back: in which order this member and others send them again what they have forgotten.
-// docs/internals/federation.md has the rule, job/recovery.h the keys.
+// The gates of clusters that went back. They keep the order in which this member and others send again what those
+// have forgotten. docs/internals/federation.md has the rule, job/recovery.h the keys.
 //
 // For the agent's thread. The state lies in memory that images hold.
 #pragma once
@@ -13,7 +13,7 @@ namespace shadowib {
 // That cluster goes back: nothing leaves for its next incarnation until all members have said what they send it
 // again. Before the participant lets go of the cluster.
 void shut_gate(unsigned cluster);
-// Of a member that begins, or comes back, by a line or after it: the clusters that went back before. The participant
+// For a member that begins, or comes back, by a line or after it: the clusters that went back before. The participant
 // hears of it from tell_gates().
 void shut_gates_of(const std::vector<RecoveryPlan>& plans, unsigned own);
 void tell_gates();

@@ -1,6 +1,6 @@
-// A file of the job in which members of one host tell each other what they still send again to clusters that went back
-// (gate.h), faster than the exchange does. It only hurries: what it does not tell, or a file system keeps back, the
-// exchange tells.
+// A file of the job in which members of one host tell each other what they still send again to clusters that went
+// back (gate.h), faster than the exchange does. It only hurries: what it does not tell, or a file system keeps back,
+// the exchange tells.
 //
 // Values of one recovery only grow, so that an old one is no harm. For the agent's thread.
 #pragma once

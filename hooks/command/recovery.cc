@@ -20,12 +20,12 @@ namespace shadowib {
 namespace {
 
 constexpr int kJoiningMs = 5000;
-constexpr int kAnswersMs = 2000;     // for members' answers, a look
-constexpr int kToldEndMs = 10000;    // for members to end that were told to
-constexpr int kOtherMs = 1000;       // for another recovery to be over that may be at its end
-constexpr int kRecoveryStepMs = 20;  // between looks at locks
+constexpr int kAnswersMs = 2000;                // for members' answers, a look
+constexpr int kToldEndMs = 10000;               // for members to end that were told to
+constexpr int kOtherMs = 1000;                  // for another recovery to be over that may be at its end
+constexpr int kRecoveryStepMs = 20;             // between looks at locks
 constexpr std::int64_t kClocksDifferMs = 1000;  // at most, of hosts
-constexpr int kLooksPauseMs = 200;   // between looks at a federation of which a commit is under way
+constexpr int kLooksPauseMs = 200;              // between looks at a federation of which a commit is under way
 
 Status cannot_lock(const std::string& path) {
   return Status::of(Code::kIo, errno, "cannot lock %.200s: %.60s", path.c_str(), std::strerror(errno));
@@ -199,8 +199,8 @@ Status Recovery::find_line() {
 
 namespace {
 
-// When the member's connections to a cluster, and their logs, have begun: nanoseconds. 0: it has none. None: it does not
-// say so.
+// When the member's connections to a cluster, and their logs, have begun: nanoseconds. 0: it has none. None: it does
+// not say so.
 std::optional<std::uint64_t> logged_since(const MemberStatus& member, unsigned cluster) {
   Json state;
   if (!member.answered || !Json::parse(member.json, &state) || !state.contains("cluster")) return std::nullopt;
@@ -208,7 +208,8 @@ std::optional<std::uint64_t> logged_since(const MemberStatus& member, unsigned c
   if (!own.contains("logged_since") || !own["logged_since"].is_array()) return std::nullopt;
   unsigned index = 0;
   for (const Json& since : own["logged_since"])
-    if (index++ == cluster) return since.is_number_unsigned() ? std::optional(since.get<std::uint64_t>()) : std::nullopt;
+    if (index++ == cluster)
+      return since.is_number_unsigned() ? std::optional(since.get<std::uint64_t>()) : std::nullopt;
   return std::nullopt;
 }
 
@@ -224,16 +225,16 @@ bool goes_back_alone() {
 
 }  // namespace
 
-// Members of a cluster that stays send again, from their logs, what the other one has had since its CLC. That has to be
-// all of it, and one clock tells its order.
+// Members of a cluster that stays send again, from their logs, what the other one has had since its CLC. That has to
+// be all of it, and one clock tells its order.
 Status Recovery::judge_survivors(const RecoveredCluster& back, const ViewedCluster& stays,
-                                const MemberStatus** first) const {
+                                 const MemberStatus** first) const {
   const auto refused = [&](const MemberStatus& member, const char* why) {
-    return Status::of(Code::kRefused, 0,
-                      "cluster %.32s cannot go back to %.50s: %.60s of cluster %.32s %.90s; take the newest set of all "
-                      "(shadowib restart)",
-                      back.name.c_str(), name_of(back.manifest).c_str(), describe(member).c_str(), stays.name.c_str(),
-                      why);
+    return Status::of(
+        Code::kRefused, 0,
+        "cluster %.32s cannot go back to %.50s: %.60s of cluster %.32s %.90s; take the newest set of all "
+        "(shadowib restart)",
+        back.name.c_str(), name_of(back.manifest).c_str(), describe(member).c_str(), stays.name.c_str(), why);
   };
   const ViewedCluster& own = federation_.clusters[back.index];
   const bool is_last = !own.clcs.empty() && own.clcs.back().decision.record.sn == back.sn;
@@ -242,27 +243,30 @@ Status Recovery::judge_survivors(const RecoveredCluster& back, const ViewedClust
   for (const MemberStatus& member : members_) {
     if (member.cluster == back.name && member.gone &&
         std::none_of(coming.begin(), coming.end(), [&](const SetMember& m) { return m.index == member.index; }))
-      return Status::of(Code::kRefused, 0,
-                        "cluster %.32s cannot go back to %.60s: %.90s has ended before, and whoever was connected to it "
-                        "would wait for it; take the newest set of all (shadowib restart)",
-                        back.name.c_str(), name_of(back.manifest).c_str(), describe(member).c_str());
+      return Status::of(
+          Code::kRefused, 0,
+          "cluster %.32s cannot go back to %.60s: %.90s has ended before, and whoever was connected to it "
+          "would wait for it; take the newest set of all (shadowib restart)",
+          back.name.c_str(), name_of(back.manifest).c_str(), describe(member).c_str());
     if (member.cluster.empty() || member.cluster_index != stays.index) continue;
     if (member.gone) return refused(member, "has ended, with what it had sent");
     const std::optional<std::uint64_t> since = logged_since(member, back.index);
     if (!since) return refused(member, "does not say what it has logged");
     if (*since == 0) continue;
-    if (back.manifest.cluster->asked_ms == 0) return refused(member, "cannot tell whether it has logged since that set");
+    if (back.manifest.cluster->asked_ms == 0)
+      return refused(member, "cannot tell whether it has logged since that set");
     if (!is_last) return refused(member, "keeps only what is not in its last CLC");
     if (asked_ms < 0 || *since / 1'000'000 >= static_cast<std::uint64_t>(asked_ms))
-      return refused(member, "has newer connections, was read from, came back, or had a full log (SHADOWIB_LOG_BYTES)");
+      return refused(member,
+                     "has newer connections, was read from, came back, or had a full log (SHADOWIB_LOG_BYTES)");
     if (*first == nullptr) *first = &member;
     if ((*first)->host != member.host) return refused(member, "has sent from another host, and clocks differ");
   }
   return {};
 }
 
-// A cluster goes back only if nothing can be lost or come twice. Of two that go back and were connected nobody knows yet
-// whether their logs have what lies between their CLCs.
+// A cluster goes back only if nothing can be lost or come twice. Of two that go back and were connected nobody knows
+// yet whether their logs have what lies between their CLCs.
 Status Recovery::judge() const {
   for (const RecoveredCluster& cluster : back_) {
     const std::string set = name_of(cluster.manifest);
@@ -387,7 +391,8 @@ Status Recovery::publish_line() {
   plan_.sns = line_.sns(histories_);
   for (const MemberStatus& member : members_)
     if (!member.gone && !member.cluster.empty() && going_back(member.cluster_index) == nullptr &&
-        std::any_of(back_.begin(), back_.end(), [&](const auto& b) { return logged_since(member, b.index).value_or(0) != 0; }))
+        std::any_of(back_.begin(), back_.end(),
+                    [&](const auto& b) { return logged_since(member, b.index).value_or(0) != 0; }))
       plan_.replaying.push_back(member.index);
   plan_.incarnations = word_.incarnations;
   for (const RecoveredCluster& cluster : back_) {

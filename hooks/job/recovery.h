@@ -35,12 +35,12 @@
 namespace shadowib {
 
 struct RecoveryPlan {
-  std::uint64_t number = 0;             // r
-  std::vector<unsigned> back;           // clusters that go back
-  federation::PerCluster sns;           // of all clusters, once the line is reached
-  federation::PerCluster incarnations;  // of all clusters from then on
-  std::uint32_t generation = 0;         // of members that come back
-  std::vector<std::uint32_t> replaying; // members that stay or come back: each says what it sends again
+  std::uint64_t number = 0;              // r
+  std::vector<unsigned> back;            // clusters that go back
+  federation::PerCluster sns;            // of all clusters, once the line is reached
+  federation::PerCluster incarnations;   // of all clusters from then on
+  std::uint32_t generation = 0;          // of members that come back
+  std::vector<std::uint32_t> replaying;  // members that stay or come back: each says what it sends again
   bool reached = false;
 
   bool goes_back(unsigned cluster) const;

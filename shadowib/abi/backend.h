@@ -62,7 +62,7 @@ struct BorderLogEntry {
   const char* data() const { return reinterpret_cast<const char*>(this + 1); }
 };
 
-// What all other processes still send again to a cluster that went back (ib2tcp/gate.h).
+// All that other processes still send again to a cluster that went back (ib2tcp/gate.h).
 inline constexpr uint64_t kGateNothing = ~uint64_t{0};
 struct GateState {
   uint64_t earliest;    // completion of the first of it, CLOCK_MONOTONIC; kGateNothing; 0: not all of them have said
@@ -310,10 +310,10 @@ struct BackendOps {
   // state->first on. Both ends then say which number they expect, and only what the other has not run is sent.
   // results[0..state->results). 0 or an errno: EINVAL, ENOMEM, EOPNOTSUPP.
   int (*restore_border)(struct ibv_qp* qp, const struct BorderState* state, const struct BorderResult* results);
-  // The gate of another cluster, which went back: whatever completed earlier is sent again earlier, over all processes.
-  // gate_earliest: the first completion of what this one still has to send again, kGateNothing: none. It grows, but
-  // for requests to an incarnation that cluster_gone has ended since. set_gate: what holds for the others, before
-  // cluster_gone for a cluster whose others have not said it yet. 0, or EINVAL. Any thread.
+  // The gate of another cluster, which went back: whatever completed earlier is sent again earlier, over all
+  // processes. gate_earliest: the first completion of what this one still has to send again, kGateNothing: none. It
+  // grows, but for requests to an incarnation that cluster_gone has ended since. set_gate: what holds for the others,
+  // before cluster_gone for a cluster whose others have not said it yet. 0, or EINVAL. Any thread.
   uint64_t (*gate_earliest)(uint32_t cluster);
   int (*set_gate)(uint32_t cluster, const struct GateState* others);
   // Nanoseconds of CLOCK_REALTIME. If that cluster goes back to a later moment, all connections of now have what it

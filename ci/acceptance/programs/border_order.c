@@ -1,9 +1,9 @@
-/* Four processes in two clusters, whose messages cross the border one way: a1 writes block n to b1, waits for the completion,
-   and tells a2; a2 sends message n to b2; b2 tells b1; b1 looks whether block n is there. It has to be, however often b1 and b2
-   go back. b2 checks that each message comes once, in order, with all its bytes.
+/* Four processes in two clusters, whose messages cross the border one way: a1 writes block n to b1, waits for the
+   completion, and tells a2; a2 sends message n to b2; b2 tells b1; b1 looks whether block n is there. It has to be,
+   however often b1 and b2 go back. b2 checks that each message comes once, in order, with all its bytes.
 
-   border_order ROLE PORTS STOP: role a1, a2, b1 or b2; four ports, a1 to b1, a2 to b2, a1 to a2, b2 to b1. Once there is a file
-   STOP, the next message is the last, and all end. */
+   border_order ROLE PORTS STOP: role a1, a2, b1 or b2; four ports, a1 to b1, a2 to b2, a1 to a2, b2 to b1. Once there
+   is a file STOP, the next message is the last, and all end. */
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <stdint.h>
@@ -44,8 +44,8 @@ static void fail(const char* what, uint64_t number) {
   fflush(stdout);
   _exit(3);
 }
-#define MUST(condition) \
-  do { \
+#define MUST(condition)                           \
+  do {                                            \
     if (!(condition)) fail(#condition, __LINE__); \
   } while (0)
 
@@ -77,7 +77,8 @@ static void open_adapter(void) {
 }
 
 static int socket_to(int port, int accepts) {
-  struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  struct sockaddr_in address = {
+      .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   const int on = 1;
   int s = socket(AF_INET, SOCK_STREAM, 0), peer;
   MUST(s >= 0);
@@ -98,22 +99,31 @@ static int socket_to(int port, int accepts) {
 }
 
 static struct connection connect_by(int port, int accepts) {
-  struct ibv_qp_init_attr init = {.send_cq = sends, .recv_cq = receives, .cap = {16, RECEIVES, 1, 1, 0}, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
+  struct ibv_qp_init_attr init = {
+      .send_cq = sends, .recv_cq = receives, .cap = {16, RECEIVES, 1, 1, 0}, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
   struct connection made = {.qp = ibv_create_qp(pd, &init)};
   MUST(made.qp != NULL);
   const struct place own = {(uintptr_t)&memory, mr->rkey, made.qp->qp_num, lid};
   const int s = socket_to(port, accepts);
   char done;
-  MUST(write(s, &own, sizeof(own)) == sizeof(own) && recv(s, &made.peer, sizeof(made.peer), MSG_WAITALL) == sizeof(made.peer));
+  MUST(write(s, &own, sizeof(own)) == sizeof(own) &&
+       recv(s, &made.peer, sizeof(made.peer), MSG_WAITALL) == sizeof(made.peer));
   struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
   MUST(ibv_modify_qp(made.qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
-  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = made.peer.qp, .max_dest_rd_atomic = 1,
-                              .min_rnr_timer = 1, .ah_attr = {.dlid = made.peer.lid, .port_num = 1}};
-  MUST(ibv_modify_qp(made.qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
-  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 20, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
-  MUST(ibv_modify_qp(made.qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                                         IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
+                              .path_mtu = IBV_MTU_1024,
+                              .dest_qp_num = made.peer.qp,
+                              .max_dest_rd_atomic = 1,
+                              .min_rnr_timer = 1,
+                              .ah_attr = {.dlid = made.peer.lid, .port_num = 1}};
+  MUST(ibv_modify_qp(made.qp, &attr,
+                     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+  attr = (struct ibv_qp_attr){
+      .qp_state = IBV_QPS_RTS, .timeout = 20, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
+  MUST(ibv_modify_qp(made.qp, &attr,
+                     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                         IBV_QP_MAX_QP_RD_ATOMIC) == 0);
   MUST(write(s, "d", 1) == 1 && recv(s, &done, 1, MSG_WAITALL) == 1);
   close(s);
   return made;
@@ -130,7 +140,11 @@ static struct ibv_wc wait_for_one(struct ibv_cq* cq) {
 
 static void post(struct connection* to, enum ibv_wr_opcode opcode, const void* from, uint32_t bytes, size_t offset) {
   struct ibv_sge sge = {(uintptr_t)from, bytes, mr->lkey};
-  struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = opcode, .wr.rdma = {to->peer.address + offset, to->peer.key}}, *bad;
+  struct ibv_send_wr wr = {.sg_list = &sge,
+                           .num_sge = 1,
+                           .opcode = opcode,
+                           .wr.rdma = {to->peer.address + offset, to->peer.key}},
+                     *bad;
   MUST(ibv_post_send(to->qp, &wr, &bad) == 0);
   wait_for_one(sends);
 }
@@ -152,7 +166,7 @@ static void post_receive(struct connection* from, uint64_t i) {
 }
 
 static void a1(struct connection* b, struct connection* a, const char* stop) {
-  sleep(WIRING_S);  /* so that a CLC may follow before the first message */
+  sleep(WIRING_S); /* so that a CLC may follow before the first message */
   for (uint64_t n = 1;; ++n) {
     const uint64_t last = n % 64 == 0 && access(stop, F_OK) == 0 ? LAST : 0;
     fill(memory.block, n);

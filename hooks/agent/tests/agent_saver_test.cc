@@ -53,8 +53,8 @@ class AgentSaverTest : public AgentTest {
   }
 };
 
-// For how long a member's counter has stood, at most: it may have been stopped right after the look before it moved. So
-// whoever gets no processor for a while does not take it for one that has hardly stood.
+// For how long a member's counter has stood, at most: it may have been stopped right after the look before it moved.
+// So whoever gets no processor for a while does not take it for one that has hardly stood.
 class Standing {
  public:
   void look(const std::function<std::uint64_t()>& read) {
