@@ -68,6 +68,7 @@ def quickstart(case: Case):
 def tests(case: Case):
     with fresh() as root:
         newcomer = Newcomer(case, root)
+        newcomer.run("chown", "-R", "root:", HOME)  # git reads no clone of another user's
         seconds, _ = newcomer.run("ci/test", cwd=HOME + "/shadowib")
         said = (case.work / "output.log").read_text(errors="replace").strip().splitlines()
         return f"{said[-1]} ({seconds:.0f} s)"

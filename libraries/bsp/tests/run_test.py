@@ -41,8 +41,16 @@ def start_waiting(bench: Bench, program, where: list[str], environment: dict, na
     return process, await_pids(path, 3)
 
 
+def lives(pid: int) -> bool:
+    """No zombie, which waits for a parent that takes its time."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def gone(pids: list[int]) -> bool:
-    return not any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids)
+    return not any(lives(pid) for pid in pids)
 
 
 def await_gone(pids: list[int]):
