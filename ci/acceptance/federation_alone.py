@@ -20,7 +20,8 @@ def unguarded_tree(case: Case) -> pathlib.Path:
     (tree / "bin").mkdir(parents=True)
     shutil.copytree(case.line.build / "lib" / "shadowib", tree / "lib" / "shadowib")
     shutil.copy(case.line.program("shadowib"), tree / "bin")
-    shutil.copy(guarded, tree / "lib" / "libshadowib.so")
+    for name in ("libshadowib.so", "libshadowib.so.0"):
+        shutil.copy(guarded, tree / "lib" / name)
     return tree
 
 
