@@ -113,6 +113,10 @@ Link::Admission Link::resume_queue(const FrameHeader& header) {
 Link::Admission Link::trim_log(const FrameHeader& header) {
   Qp* qp = g_engine->qps.find(header.dest_qpn);
   if (qp != nullptr && qp->is_connected_to(*this, header.src_qpn)) {
+    // The peer owes no acknowledgement any more that this frame has taken with it.
+    qp->before_border_frame(header);
+    if (qp->connected()) qp->on_ack(header.ack);
+    if (!qp->is_connected_to(*this, header.src_qpn)) return stream_ != nullptr ? Admission::kTaken : Admission::kEnds;
     qp->trim_log(header.seq, static_cast<std::uint32_t>(header.operand1));
     g_engine->qps.for_each([](Qp& waiting) { waiting.on_log_room(); });
   }

@@ -307,6 +307,18 @@ TEST_P(GoingBack, AgainAndAgain) {
   for (std::uint64_t i = 0; i < next_number_; ++i) expect_sent(i);
 }
 
+// The word on the log takes the acknowledgement with it that was owed. It comes right behind the execution, many times.
+TEST_P(GoingBack, AnAcknowledgementBesideAWordOnTheLogIsHeard) {
+  b().checkpoint();
+  for (int round = 0; round < 30; ++round, ++received_) {
+    post_receive(received_);
+    send();
+    expect_received(received_);
+    b().ops().clc_collected(b().member().state.sn);
+    expect_sent(received_);
+  }
+}
+
 class FullLog : public GoingBack {
  protected:
   FullLog() : GoingBack(3 * (sizeof(BorderLogEntry) + kBlockBytes), 7) {}
