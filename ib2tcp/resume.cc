@@ -253,6 +253,7 @@ void Qp::on_resume(const FrameHeader& header) {
   if (wait_ != Wait::kResume) {
     if (kept_ != nullptr) {
       if (!state_is_sending()) kept_->restored = false;
+      if (kept_->replays()) on_replay_ack(expects);  // no other frame brings it
       note_executed(expects);
       tell_gate();
       on_log_room();
