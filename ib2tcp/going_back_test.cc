@@ -307,7 +307,8 @@ TEST_P(GoingBack, AgainAndAgain) {
   for (std::uint64_t i = 0; i < next_number_; ++i) expect_sent(i);
 }
 
-// The word on the log takes the acknowledgement with it that was owed. It comes right behind the execution, many times.
+// The word on the log takes the acknowledgement with it that was owed. It comes right behind the execution, many
+// times.
 TEST_P(GoingBack, AnAcknowledgementBesideAWordOnTheLogIsHeard) {
   b().checkpoint();
   for (int round = 0; round < 30; ++round, ++received_) {

@@ -217,7 +217,7 @@ std::optional<std::uint64_t> logged_since(const MemberStatus& member, unsigned c
 
 namespace {
 
-// Tests try it (federation_alone.py). Nobody else does: the gate was seen to stand still once logs were trimmed.
+// Tests try it (federation_alone.py). Nobody else does before it has run for long: the gate has stood still before.
 bool goes_back_alone() {
   const char* text = std::getenv("SHADOWIB_GOES_BACK_ALONE");
   return text != nullptr && std::strcmp(text, "1") == 0;
