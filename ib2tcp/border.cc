@@ -159,11 +159,11 @@ std::uint64_t gate_earliest(std::uint32_t cluster) {
 
 std::uint64_t logged_since(std::uint32_t cluster) {
   EngineGuard guard;
-  Border* border = g_engine->border.get();
+  const Border* border = g_engine->border.get();
   if (border == nullptr || cluster >= kMaxBackendClusters) return 0;
   bool all = true;
   g_engine->qps.for_each([&](const Qp& qp) { all = all && !qp.sends_unlogged_to(cluster); });
-  return all ? border->logged_since()[cluster] : kGateNothing;
+  return all ? border->logged_since(cluster) : kGateNothing;
 }
 
 int set_gate(std::uint32_t cluster, const GateState* others) {

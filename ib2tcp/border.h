@@ -59,7 +59,7 @@ class Border {
   // connection is new: a cluster that went back to before could not be served.
   void note_lost(unsigned cluster);
   void note_never_logged(unsigned cluster) { logged_since_[cluster] = kNothingLeft; }
-  std::array<std::uint64_t, federation::kMaxClusters>& logged_since() { return logged_since_; }
+  std::uint64_t logged_since(unsigned cluster) const { return logged_since_[cluster]; }
   // Nanoseconds of CLOCK_MONOTONIC, so that nobody sets the clock; no two are alike.
   std::uint64_t stamp();
 

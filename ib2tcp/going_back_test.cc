@@ -311,7 +311,7 @@ TEST_P(GoingBack, AgainAndAgain) {
 // times.
 TEST_P(GoingBack, AnAcknowledgementBesideAWordOnTheLogIsHeard) {
   b().checkpoint();
-  for (int round = 0; round < 30; ++round, ++received_) {
+  for (int round = 0; round < 30 && !HasFailure(); ++round, ++received_) {
     post_receive(received_);
     send();
     expect_received(received_);

@@ -22,7 +22,6 @@ std::size_t identity(void* buffer, std::size_t capacity) {
   mine.tables[1] = g_engine->mrs.numbering();
   mine.tables[2] = g_engine->mws.numbering();
   mine.tables[3] = g_engine->xrc_srqs.numbering();
-  if (g_engine->border != nullptr) std::ranges::copy(g_engine->border->logged_since(), mine.logged_since);
   std::memcpy(buffer, &mine, std::min(capacity, sizeof(mine)));
   return sizeof(mine);
 }
@@ -41,7 +40,8 @@ int restore_identity(const void* buffer, std::size_t bytes) {
   g_engine->mrs.take_over(former->tables[1]);
   g_engine->mws.take_over(former->tables[2]);
   g_engine->xrc_srqs.take_over(former->tables[3]);
-  std::ranges::copy(former->logged_since, g_engine->border->logged_since().begin());
+  // What was known of logs and of other queue pairs is forgotten; and what left behind the CLC is in no log.
+  for (unsigned i = 0; i < federation::kMaxClusters; ++i) g_engine->border->note_lost(i);
   g_engine->former = std::move(former);
   return 0;
 }

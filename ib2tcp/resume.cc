@@ -406,8 +406,6 @@ int Qp::restore_border(const BorderState& state, const BorderResult* results) {
   if (this->state() != IBV_QPS_RESET && this->state() != IBV_QPS_INIT) return EINVAL;
   kept_ = std::make_unique<Kept>();
   kept_->restored = kept_->unknown = true;
-  // What it knew of the log and of other queue pairs is forgotten; and what left behind its CLC is in no log.
-  for (unsigned i = 0; i < kMaxBackendClusters; ++i) g_engine->border->note_lost(i);
   kept_->first = state.first;
   kept_->expected = state.expected;
   kept_->unlogged = state.unlogged != 0 || g_host->log_next == nullptr;

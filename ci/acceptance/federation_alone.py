@@ -85,8 +85,7 @@ def kills(case: Case) -> str:
 def asleep(case: Case, guard: str = "") -> Ordered:
     """B comes back while a1 sleeps, so that a2 could overtake it."""
     fed = Ordered(case, guard=guard)
-    fed.await_traffic("A")
-    time.sleep(1)
+    fed.await_traffic("A")  # behind the CLC, so that it is sent again
     fed.kill("B")
     command = fed.recover(fault="260:slow")
     lines = fed.job.directory / "jobs" / "fed" / "x"
@@ -116,7 +115,7 @@ def unguarded(case: Case) -> str:
 def full_log(case: Case) -> str:
     """Where the log is full a cluster is refused by name, and nothing is ended."""
     fed = Ordered(case, {"SHADOWIB_LOG_BYTES": "64K"})
-    time.sleep(3)
+    wait_for("a log to be given up", lambda: "is given up" in (case.work / "shadowib.log").read_text(errors="replace"), 60)
     result = fed.command("restart", "--job", "fed", "--cluster", "B", code=REFUSED)
     check("SHADOWIB_LOG_BYTES" in result.stderr and "cluster A" in result.stderr, f"the refusal says {result.stderr}")
     fed.finish()

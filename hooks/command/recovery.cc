@@ -213,10 +213,6 @@ std::optional<std::uint64_t> logged_since(const MemberStatus& member, unsigned c
   return std::nullopt;
 }
 
-}  // namespace
-
-namespace {
-
 // Tests try it (federation_alone.py). Nobody else does before it has run for long: the gate has stood still before.
 bool goes_back_alone() {
   const char* text = std::getenv("SHADOWIB_GOES_BACK_ALONE");

@@ -45,12 +45,11 @@ class Recovery {
   Recovery(const Recovery&) = delete;
   Recovery& operator=(const Recovery&) = delete;
 
-  // Finds out who would go back, and judges it. Nothing is changed.
-  // Errors. kNotFound: no such job or cluster, no clusters, or one would have to go back behind its oldest CLC.
-  // Busy (kBusy): no cluster has failed; or a restart, a recovery or a checkpoint is under way.
-  // Refused (kRefused): a cluster that goes back was connected at its CLC to another one that does; or to one that
-  // stays, whose members cannot send again all that it has had since.
-  // Late (kTimeout): a member of another cluster lives and does not answer.
+  // Finds out who would go back, and judges it. Nothing is changed. The errors are:
+  //   `kNotFound`: no such job or cluster, no clusters, or one would have to go back behind its oldest CLC.
+  //   `kBusy`: no cluster has failed; or a restart, a recovery or a checkpoint is under way.
+  //   `kRefused`: a cluster that goes back was connected to one that does not, or at its CLC to any. The text says
+  //   so. `kTimeout`: a member of another cluster lives and does not answer.
   Status prepare();
   // Ends what is left of the clusters, tells the others, and publishes the line. After prepare(), with its errors,
   // and `kRefused`: a member does not end.

@@ -17,8 +17,7 @@ SpinLock g_border_lock;  // held while the backend is told, so that it hears of 
 ClusterState g_state;
 GateState g_gates[kMaxBackendClusters];
 std::uint32_t g_gates_told = 0;  // a bit for each cluster
-bool g_in_cluster = false;
-std::atomic<bool> g_was_in_cluster{false};
+std::atomic<bool> g_in_cluster{false};
 bool g_frozen = false;
 bool g_loaded = false;  // a backend that is told of changes
 std::atomic<void (*)(std::uint32_t, std::uint32_t)> g_needs_clc{nullptr};
@@ -37,7 +36,6 @@ int tell_cluster(const ClusterState& state) {
   SpinGuard guard(g_border_lock);
   g_state = state;
   g_in_cluster = true;
-  g_was_in_cluster.store(true, std::memory_order_relaxed);
   return g_loaded ? tell_backend() : 0;
 }
 
@@ -90,7 +88,7 @@ std::uint64_t gate_earliest(std::uint32_t cluster) {
 void await_sending_again() {
   constexpr timespec kPause{0, 1'000'000};
   const auto is_owed = [] {
-    if (!g_was_in_cluster.load(std::memory_order_relaxed)) return false;
+    if (!g_in_cluster.load(std::memory_order_relaxed)) return false;
     for (std::uint32_t i = 0; i < kMaxBackendClusters; ++i)
       if (gate_earliest(i) != kGateNothing) return true;
     return false;

@@ -37,9 +37,9 @@ int tell_cluster_gone(std::uint32_t cluster, std::uint32_t incarnation);
 int tell_gate(std::uint32_t cluster, const GateState& others);
 // BackendOps::gate_earliest and logged_since; without a backend kGateNothing and 0.
 std::uint64_t gate_earliest(std::uint32_t cluster);
+std::uint64_t logged_since(std::uint32_t cluster);
 // BackendOps::clc_collected.
 void tell_clc_collected(std::uint32_t sn);
-std::uint64_t logged_since(std::uint32_t cluster);
 // Before a queue pair is destroyed, reset or put into the error state by the program: waits until clusters that went
 // back have got again all that this process has to send them, which lies in queue pairs. Not inside: a checkpoint may
 // stop the thread. A process that is in no cluster does not wait.
