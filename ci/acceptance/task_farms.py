@@ -314,12 +314,31 @@ def restart(restarts: list[int]):
 
 
 def statistics(case: Case, workers: int, off: str) -> dict:
-    """The counts that a farm tells at its end, with a guard left out. It does not end before it has had all its workers."""
+    """The counts that a farm tells at its end, with a guard left out. It does not end before it has had all its workers, and the first
+    of them comes when its master has been seen alone."""
     job = Job(case, f"guards{workers}{off}", environment={"SHADOWIB_GUARD_OFF": off})
-    job.start("master", [case.line.program("mw_storm_unguarded"), "40", "7", "2000", "--least", str(workers), f"--TOPC-num-slaves={workers}", "--TOPC-stats"])
+    job.start("master", [case.line.program("mw_storm_unguarded"), "40", "7", "2000", "--least", str(workers), "--TOPC-num-slaves=0", "--TOPC-stats"])
+    seen_alone(job, spins=off == "m16")
+    job.command("worker", job.name, "-n", str(workers))
     job.finish(PATIENCE_S)
     counts = counts_of(job)
     return {"bytes": counts["buffer bytes"], "spins": counts["spins alone"]}
+
+
+def seen_alone(job: Job, spins: bool):
+    """Waits until a master without a worker has slept some times, or if it spins, until it has computed more than its start takes."""
+    def computed_s(pid: int) -> float:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def sleeps(pid: int) -> int:
+        return int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)[1])
+
+    wait_for("the master", lambda: job.members(), PATIENCE_S)
+    pid = job.members()[0].pid
+    seen, wanted = (computed_s, 2.0) if spins else (sleeps, 10)
+    before = seen(pid)
+    wait_for("a master alone to spin" if spins else "a master alone to sleep", lambda: seen(pid) >= before + wanted, PATIENCE_S)
 
 
 def guard_m14(case: Case):
