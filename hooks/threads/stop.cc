@@ -272,6 +272,12 @@ class Starvation {
   std::uint64_t ran_ns_ = 0;
 };
 
+// Since the scan: then it sleeps, and does not lack a processor.
+bool has_parked(std::uint32_t generation, int tid) {
+  const ParkSlot* slot = park_slot(generation, tid, false);
+  return slot != nullptr && slot->parked.load(std::memory_order_acquire) == generation;
+}
+
 }  // namespace
 
 Status stop_threads(int timeout_ms, int kernel_timeout_ms, std::int64_t ends_ns) {
@@ -309,7 +315,8 @@ Status stop_threads(int timeout_ms, int kernel_timeout_ms, std::int64_t ends_ns)
     parked_before = UINT_MAX;
     const std::int64_t now = monotonic_ns();
     if (now < kernel_deadline && task_state(scan.unparked) == 'D') deadline = std::max(deadline, now + timeout);
-    if (now >= deadline && (now >= kernel_deadline || !starvation.of(scan.unparked, now)))
+    if (now >= deadline && (now >= kernel_deadline || !starvation.of(scan.unparked, now)) &&
+        !has_parked(generation, scan.unparked))
       return refuse(scan, static_cast<int>((now - start) / 1000000));
     futex_wait(&g_park_arrivals, arrivals, kRescanNs);
   }

@@ -224,6 +224,17 @@ TEST_F(StopTest, WhoHasNoProcessorIsWaitedForLonger) {
   waitpid(busy, nullptr, 0);
 }
 
+// Between the look at the threads and the verdict: who sleeps then may sleep because it has stopped.
+TEST_F(StopTest, WhoStopsAtTheLastMomentHasStopped) {
+  start(6, [] { cpu_pause(); });
+  while (g_work < 1000) sched_yield();
+  for (int round = 0; round < 200; ++round) {
+    const Status status = stop_threads(0, kHangMs);
+    ASSERT_TRUE(status.ok()) << "round " << round << ": " << status.text();
+    release_threads();
+  }
+}
+
 // Under another kernel the code there is another: no thread of an image may stand in it.
 TEST_F(StopTest, NobodyIsStoppedInTheVdso) {
   const VdsoRange vdso = find_vdso();
