@@ -1,5 +1,5 @@
 # The standard library's headers, compiled once for each way of compiling instead of once for each source: half of what the compiler
-# reads is theirs. The preset `product` has this; others check that each source includes what it needs.
+# reads is theirs. The presets `product` and `release` have this; others check that each source includes what it needs.
 option(SHADOWIB_PRECOMPILE "Precompile the standard library's headers" OFF)
 if(NOT SHADOWIB_PRECOMPILE OR SHADOWIB_SANITIZE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU" OR CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
   return()  # ccache keeps nothing of what is compiled with such headers
@@ -7,6 +7,9 @@ endif()
 
 set(standard_headers algorithm array atomic cerrno climits cstdint cstdio cstdlib cstring filesystem functional map memory optional
   set string string_view utility vector)
+# Tests include these besides; GoogleTest itself is the longest.
+set(test_headers atomic chrono fstream gtest/gtest.h iostream sstream thread)
+list(TRANSFORM test_headers REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:<\\1$<ANGLE-R>>")
 list(TRANSFORM standard_headers REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:<\\1$<ANGLE-R>>")
 
 # shadowib_precompile(directory): all targets there and below.
@@ -39,20 +42,39 @@ function(shadowib_precompile_target target)
   if(type STREQUAL "EXECUTABLE")
     target_compile_options(${target} PRIVATE -fPIC)  # as libraries, so that they share headers; it comes after -fPIE
   endif()
+  # Sources with options of their own: those of tests have headers of their own, others have none.
+  get_target_property(place ${target} SOURCE_DIR)
+  get_target_property(libraries ${target} LINK_LIBRARIES)
+  set(tests "")
+  set(others "")
+  set(plain "")
+  foreach(source IN LISTS sources)
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${place}" NORMALIZE)
+    get_source_file_property(own "${source}" TARGET_DIRECTORY ${target} COMPILE_OPTIONS)
+    if(own STREQUAL "-O0;-g1" AND options STREQUAL "" AND "GTest::gtest" IN_LIST libraries)
+      list(APPEND tests "${source}")
+    elseif(own)
+      list(APPEND others "${source}")
+    else()
+      list(APPEND plain "${source}")
+    endif()
+  endforeach()
+  set(headers ${standard_headers})
+  if(tests)
+    list(APPEND others ${plain})
+    set(options -O0 -g1)
+    list(APPEND headers ${test_headers})
+  endif()
   string(MAKE_C_IDENTIFIER "shadowib_headers_${options}" kept)
   if(NOT TARGET ${kept})
     file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/headers/empty.cc" CONTENT "")
     add_library(${kept} OBJECT EXCLUDE_FROM_ALL "${CMAKE_BINARY_DIR}/headers/empty.cc")
     target_compile_options(${kept} PRIVATE ${options})
-    target_precompile_headers(${kept} PRIVATE ${standard_headers})
+    target_precompile_headers(${kept} PRIVATE ${headers})
+    if(tests)
+      target_link_libraries(${kept} PRIVATE GTest::gtest)  # its definitions
+    endif()
   endif()
   target_precompile_headers(${target} REUSE_FROM ${kept})
-  get_target_property(place ${target} SOURCE_DIR)
-  foreach(source IN LISTS sources)
-    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${place}" NORMALIZE)
-    get_source_file_property(own "${source}" TARGET_DIRECTORY ${target} COMPILE_OPTIONS)
-    if(own)
-      set_source_files_properties("${source}" TARGET_DIRECTORY ${target} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
-    endif()
-  endforeach()
+  set_source_files_properties(${others} TARGET_DIRECTORY ${target} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 endfunction()

@@ -15,19 +15,19 @@ TESTS = ROOT / "shadowib" / "cr" / "tests" / "restart_test.py"
 SAMPLE = """
 a_send_queue_that_was_draining
 what_a_completion_queue_was_armed_for
-shared_receives
 objects_that_come_and_go
 connections_of_rdma_cm
-datagrams_with_a_global_route
 bound_windows
 multicast
-a_process_that_joins_during_the_restart
 """
 FLOW_SAMPLE = """
 receives_that_hold_a_write_back
-an_impatient_sender
-a_send_queue_that_was_held
 unsignaled_writes_without_end
+"""
+ACROSS_SAMPLE = """
+a_group_from_a_device_to_ib2tcp
+a_device_that_is_looked_for_afterwards
+as_many_reads_as_there_were
 """
 
 
@@ -45,9 +45,9 @@ def tests(case: Case, line: Line, words: list[str]) -> str:
 
 
 def in_guest(line: Line) -> int:
-    restart = [f"Restart.test_{name}" for name in SAMPLE.split()] if line.quick else ["Restart"]
-    flow = [f"Flow.test_{name}" for name in FLOW_SAMPLE.split()] if line.quick else ["Flow"]
-    for name, words in (("receives hold requests back", flow), ("restarts", restart), ("to another adapter and back", ["AcrossAdapters"])):
+    for name, suite, sample in (("receives hold requests back", "Flow", FLOW_SAMPLE), ("restarts", "Restart", SAMPLE),
+                                ("to another adapter and back", "AcrossAdapters", ACROSS_SAMPLE)):
+        words = [f"{suite}.test_{test}" for test in sample.split()] if line.quick else [suite]
         line.case(name, lambda case, w=words: tests(case, line, w))
     return line.finish()
 
