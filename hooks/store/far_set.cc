@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <stdexcept>
+#include <tuple>
 
 #include "hooks/job/job_directory.h"
 #include "hooks/store/hex_hash.h"
@@ -247,10 +248,14 @@ void add_far_set(const FarSet& set, std::vector<FarSet>* sets) {
   sets->push_back(set);
 }
 
+bool is_older_far_set(const FarSet& a, const FarSet& b) {
+  return std::tie(a.created, a.number) < std::tie(b.created, b.number);
+}
+
 const FarSet* find_far_set(const std::vector<FarSet>& sets, std::uint32_t number) {
   const FarSet* found = nullptr;
   for (const FarSet& set : sets)
-    if ((number == 0 || set.number == number) && (found == nullptr || set.number >= found->number)) found = &set;
+    if ((number == 0 || set.number == number) && (found == nullptr || !is_older_far_set(set, *found))) found = &set;
   return found;
 }
 

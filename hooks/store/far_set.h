@@ -62,7 +62,9 @@ std::string encode_far_list(const std::vector<FarSet>& sets);
 Status decode_far_list(const std::string& json, const std::string& name, std::vector<FarSet>* sets);
 // Adds a set at the end; replaces the line of the same set id.
 void add_far_set(const FarSet& set, std::vector<FarSet>* sets);
-// The newest line of that number, of the greatest number if 0. nullptr: none.
+// A job that begins again, where its earlier sets are not, counts from 1: numbers of two lives say nothing of age.
+bool is_older_far_set(const FarSet& a, const FarSet& b);
+// The newest line of that number, of any if 0. nullptr: none.
 const FarSet* find_far_set(const std::vector<FarSet>& sets, std::uint32_t number);
 
 }  // namespace shadowib

@@ -39,7 +39,7 @@ Status remove_far_set(FarPlace& place, const std::string& job, const FarSet& set
 // All but the newest `keep` that a restart could fetch. A set whose flush was cut short replaces none.
 Status find_old(FarPlace& place, const std::string& job, std::vector<FarSet> sets, unsigned keep,
                 std::vector<FarSet>* old) {
-  std::stable_sort(sets.begin(), sets.end(), [](const FarSet& a, const FarSet& b) { return a.number < b.number; });
+  std::stable_sort(sets.begin(), sets.end(), is_older_far_set);
   for (; keep > 0 && !sets.empty(); sets.pop_back()) {
     SetManifest manifest;
     const Status status = far_manifest(place, job, sets.back().set_id, &manifest);

@@ -13,6 +13,8 @@ namespace shadowib::cli {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr int kTries = 3;
+
 std::string list_path(const std::string& directory, const std::string& job) {
   return far_path(directory, job) + "/" + kFarList;
 }
@@ -31,10 +33,13 @@ Status read_far_list(FarPlace& place, const std::string& directory, const std::s
                      std::vector<FarSet>* sets) {
   std::string text;
   const std::string name = job + "/" + kFarList;
-  Status status = get_text(place, name, &text);
-  sets->clear();
-  if (status.code() == Code::kNotFound) return {};
-  if (status.ok()) status = decode_far_list(text, name, sets);
+  Status status;
+  for (int tries = 0; tries == 0 || (tries < kTries && status.code() == Code::kCorrupt); ++tries) {  // cut short?
+    status = get_text(place, name, &text);
+    sets->clear();
+    if (status.code() == Code::kNotFound) return {};
+    if (status.ok()) status = decode_far_list(text, name, sets);
+  }
   if (status.code() != Code::kCorrupt) return status;
   std::fprintf(stderr, "shadowib: %s; what this directory knows of it counts\n", status.text());
   for (FarSet set : sets_in_far(directory, job)) {

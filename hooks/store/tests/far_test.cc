@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -196,10 +197,10 @@ TEST(Far, NamesAndPlacesFollowTheirRules) {
 
 TEST(Far, AListIsReadBackAndDamageIsNoticed) {
   std::vector<FarSet> sets, back;
-  add_far_set({1, std::string(32, 'a'), "then", 100, 2, ""}, &sets);
-  add_far_set({2, std::string(32, 'b'), "later", 100, 2, "dir:/x"}, &sets);
-  add_far_set({2, std::string(32, 'c'), "of another life", 100, 2, ""}, &sets);
-  add_far_set({1, std::string(32, 'a'), "then", 100, 3, ""}, &sets);
+  add_far_set({1, std::string(32, 'a'), "2026-11-01T10:00:00Z", 100, 2, ""}, &sets);
+  add_far_set({2, std::string(32, 'b'), "2026-11-01T11:00:00Z", 100, 2, "dir:/x"}, &sets);
+  add_far_set({2, std::string(32, 'c'), "2026-11-02T10:00:00Z", 100, 2, ""}, &sets);  // of another life
+  add_far_set({1, std::string(32, 'a'), "2026-11-01T10:00:00Z", 100, 3, ""}, &sets);
   ASSERT_EQ(sets.size(), 3u);
   const std::string text = encode_far_list(sets);
   ASSERT_TRUE(decode_far_list(text, "list", &back).ok());
@@ -210,6 +211,20 @@ TEST(Far, AListIsReadBackAndDamageIsNoticed) {
   EXPECT_EQ(find_far_set(sets, 3), nullptr);
   for (std::size_t cut = 0; cut + 1 < text.size(); ++cut)
     EXPECT_EQ(decode_far_list(text.substr(0, cut), "list", &back).code(), Code::kCorrupt) << cut;
+}
+
+TEST(Far, TheNewestSetIsOfTheLastLife) {
+  std::vector<FarSet> sets;
+  add_far_set({1, std::string(32, 'd'), "2026-11-02T10:00:00Z", 100, 2, ""}, &sets);
+  add_far_set({8, std::string(32, 'a'), "2026-11-01T10:00:00Z", 100, 2, ""}, &sets);
+  add_far_set({2, std::string(32, 'e'), "2026-11-02T10:00:00Z", 100, 2, ""}, &sets);
+  add_far_set({9, std::string(32, 'b'), "2026-11-01T10:00:07Z", 100, 2, ""}, &sets);  // flushed again
+  EXPECT_EQ(find_far_set(sets, 0)->number, 2u);
+  EXPECT_EQ(find_far_set(sets, 9)->set_id, std::string(32, 'b'));
+  std::sort(sets.begin(), sets.end(), is_older_far_set);
+  std::string order;
+  for (const FarSet& set : sets) order += set.set_id[0];
+  EXPECT_EQ(order, "abde");
 }
 
 class FarFiles : public testing::Test {
