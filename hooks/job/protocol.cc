@@ -154,14 +154,14 @@ bool is_alive(const std::string& path) {
   int fd = open();
   const bool spare = fd < 0 && errno == EMFILE && give_up_spare_descriptor();
   if (spare) fd = open();
-  if (fd < 0) return false;
+  if (fd < 0) return errno != ENOENT && errno != ENOTDIR && errno != EISDIR && errno != ELOOP;
   if (spare) unowned.own_in_place(fd);
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   int rc = ::fcntl(fd, F_OFD_GETLK, &lock);
   spare ? close_owned_descriptor(fd) : raw_close(fd);
-  return rc == 0 && lock.l_type != F_UNLCK;
+  return rc != 0 || lock.l_type != F_UNLCK;
 }
 
 std::uint64_t field_number(const Fields& fields, const char* name) {

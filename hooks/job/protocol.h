@@ -116,7 +116,8 @@ int hold_alive_lock(const std::string& path);
 void release_alive_lock(int fd);
 // From now on the lock lasts as long as the process's memory, whoever closes its descriptor. No child inherits it.
 void tie_alive_lock_to_memory(int fd);
-// True if somebody holds it.
+// True if somebody holds it, and if that cannot be known (no descriptor left, a file server that does not answer):
+// who takes a holder for dead removes what is its.
 bool is_alive(const std::string& path);
 
 // A field's value; 0 or empty if there is none of that name.

@@ -2,6 +2,10 @@
 #include "hooks/job/protocol.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <filesystem>
 
 namespace shadowib {
 namespace {
@@ -23,6 +27,24 @@ TEST(Protocol, TellsLocksOfGuestsByTheirFiles) {
   for (const char* file : {"g0-1a2b3c4d.0", "g0-1a2b3c4d.ckpt1", "g0-1a2b3c4d.share2", "g0-1a2b3c4d.g", "restart",
                            "joining", "g0", "g0-1a2b3c4d.g1x", ""})
     EXPECT_FALSE(is_guest_lock(file)) << file;
+}
+
+// Who takes a holder for dead removes what is its.
+TEST(Protocol, AHolderOfWhomNothingCanBeKnownIsAlive) {
+  char name[] = "/tmp/shadowib-protocol-XXXXXX";
+  ASSERT_NE(::mkdtemp(name), nullptr);
+  const std::string path = std::string(name) + "/lock";
+  EXPECT_FALSE(is_alive(path)) << "there is no such file";
+  release_alive_lock(hold_alive_lock(path));
+  EXPECT_FALSE(is_alive(path)) << "nobody holds it";
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{0, before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &none);
+  const bool alive = is_alive(path);
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_TRUE(alive) << "no descriptor is left to look with";
+  std::filesystem::remove_all(name);
 }
 
 }  // namespace

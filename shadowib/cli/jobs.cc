@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -189,10 +190,20 @@ Status remove_epoch(const std::string& directory, const std::string& job, const 
   return {};
 }
 
+namespace {
+
+// False: nobody knows what is in there. A directory that is not there has no locks.
+bool list_locks(const std::string& alive, std::vector<std::string>* names) {
+  const int error = system_files().list(alive, names);
+  return error == 0 || error == ENOENT || error == ENOTDIR;
+}
+
+}  // namespace
+
 bool is_supervised(const std::string& directory, const std::string& job) {
   const fs::path lock = job_paths(directory, job).supervisor;  // and of each cluster: supervisor.<name>
   std::vector<std::string> names;
-  (void)system_files().list(lock.parent_path().string(), &names);
+  if (!list_locks(lock.parent_path().string(), &names)) return true;
   return std::any_of(names.begin(), names.end(), [&lock](const std::string& name) {
     const std::string own = lock.filename().string();
     return (name == own || name.starts_with(own + ".")) && is_alive((lock.parent_path() / name).string());
@@ -202,7 +213,7 @@ bool is_supervised(const std::string& directory, const std::string& job) {
 bool checkpoint_running(const std::string& directory, const std::string& job) {
   const std::string alive = job_paths(directory, job).alive;
   std::vector<std::string> names;
-  (void)system_files().list(alive, &names);
+  if (!list_locks(alive, &names)) return true;
   return std::any_of(names.begin(), names.end(), [&alive](const std::string& name) {
     return name.find(".ckpt") != std::string::npos && is_alive(alive + "/" + name);
   });
@@ -214,7 +225,10 @@ template <typename Except>
 bool lock_held(const std::string& directory, const std::string& job, Except except, std::string* who) {
   const std::string alive = job_paths(directory, job).alive;
   std::vector<std::string> names;
-  (void)system_files().list(alive, &names);
+  if (!list_locks(alive, &names)) {
+    *who = "perhaps a member: " + alive + " cannot be read";
+    return true;
+  }
   for (const std::string& name : names) {
     if (is_guest_lock(name) || except(name) || !is_alive(alive + "/" + name)) continue;
     *who = "member or command " + name;
