@@ -1,8 +1,11 @@
 #include "shadowib/cli/near_sets.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <filesystem>
 
 #include "hooks/imager/checkpoint_set.h"
+#include "hooks/job/job_directory.h"
 #include "hooks/store/near_place.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/store_options.h"
@@ -18,6 +21,12 @@ Status collect_near_images(const std::string& directory, const std::string& job,
     return (!job.empty() && set.job != job) || checkpoint_running(directory, set.job);
   });
   if (images.empty()) return {};
+  if (std::error_code error; !std::filesystem::is_directory(sets_path(directory), error))
+    return Status::of(
+        Code::kNotFound, ENOENT,
+        "%.120s has no sets, but their images in %.80s, which stay. Is its file system mounted? If it is "
+        "gone for good, remove them by hand",
+        directory.c_str(), images[0].place.c_str());
   std::vector<ListedSet> sets;
   SHADOWIB_TRY(list_sets(directory, &sets));
   for (const NearSet& image : images) {

@@ -266,6 +266,18 @@ class Near(unittest.TestCase):
         self.assertEqual([str(i.parent) for i in self.images("mem")], [kept])
         self.assertTrue(others.exists())
 
+    def test_gc_leaves_images_of_a_directory_that_is_not_mounted(self):
+        job = self.start_job("--store", "mem:single")  # in the place where every directory's images are looked for
+        self.checkpoint("--kill")
+        job.wait(TIMEOUT_S)
+        self.dir.rename(self.top / "aside")
+        self.dir.mkdir()  # the mount point
+        self.assertIn("mounted?", self.shadowib("gc", "--keep", 9, code=3).stderr)
+        self.dir.rmdir()
+        (self.top / "aside").rename(self.dir)
+        self.assertTrue(json.loads(self.shadowib("verify", "demo", "--json").stdout)["ok"])
+        self.shadowib("gc", "--keep", 0)
+
     def test_without_options_nothing_is_near(self):
         self.start_job()
         saved = self.checkpoint()
