@@ -138,7 +138,8 @@ class CheckpointDrive {
   bool left_early_ = false, requested_ = false;
   bool unheard_ = false;  // a member cannot answer, so nobody waits for its word
   CheckpointProgress progress_;
-  bool going_ = false;  // members have been told to save
+  bool going_ = false;          // members have been told to save
+  bool perhaps_there_ = false;  // neither the commit nor its undoing went well
 };
 
 }  // namespace shadowib

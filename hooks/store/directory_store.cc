@@ -50,17 +50,22 @@ class DirectoryStore : public Store {
 
   Status commit(const std::string& staging, const std::string& job, std::uint32_t number,
                 std::string* set_path) override {
-    *set_path = sets_ + "/" + set_name(job, number);
+    set_path->clear();
+    const std::string path = sets_ + "/" + set_name(job, number);
     if (const int error = files_.sync(staging); error != 0) return file_error(error, "sync", staging);
-    if (const int error = files_.rename_if_absent(staging, *set_path); error != 0)
+    // A file server that began anew in between may say that it has not done what it did.
+    if (const int error = files_.rename_if_absent(staging, path); error != 0 && !is_moved(staging, path))
       return error == EEXIST || error == ENOTEMPTY
-                 ? Status::of(Code::kBusy, error, "set %.200s exists already", set_path->c_str())
-                 : file_error(error, "commit", *set_path);
+                 ? Status::of(Code::kBusy, error, "set %.200s exists already", path.c_str())
+                 : file_error(error, "commit", path);
     const int error = files_.sync(sets_);
-    if (error == 0) return {};
-    // Not known to be on disk: take it back rather than leave a set that a power failure may undo.
-    (void)files_.rename(*set_path, staging);
-    return file_error(error, "sync", sets_);
+    if (error != 0) {
+      // Not known to be on disk: take it back rather than leave a set that a power failure may undo.
+      if (files_.rename(path, staging) != 0) *set_path = path;
+      return file_error(error, "sync", sets_);
+    }
+    *set_path = path;
+    return {};
   }
 
   Status discard(const std::string& staging) override {
@@ -129,6 +134,11 @@ class DirectoryStore : public Store {
   }
 
  private:
+  bool is_moved(const std::string& from, const std::string& to) {
+    std::vector<std::string> names;
+    return files_.list(from, &names) == ENOENT && files_.list(to, &names) == 0;
+  }
+
   const std::string sets_;
   Files& files_;
 };

@@ -37,8 +37,8 @@ class Store {
   virtual Status write(const std::string& staging, const std::string& piece, std::string_view content) = 0;
   // Syncs a piece that a member has written. kIo: it does not have `bytes` bytes.
   virtual Status sync(const std::string& staging, const std::string& piece, std::uint64_t bytes) = 0;
-  // Makes the staged set the job's set of that number. Durable when ok; otherwise no such set exists. kBusy: it
-  // exists already.
+  // Makes the staged set the job's set of that number. Durable when ok; otherwise no such set exists and *set_path is
+  // empty, or nobody knows and it is not. kBusy: it exists already.
   virtual Status commit(const std::string& staging, const std::string& job, std::uint32_t number,
                         std::string* set_path) = 0;
   // Removes what a checkpoint that failed has left. Never a committed set (kUsage).

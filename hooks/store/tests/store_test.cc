@@ -133,6 +133,50 @@ TEST(Store, NumbersSetsPastThoseThatAreBeingWrittenOrRemoved) {
   EXPECT_EQ(store->discard(set).code(), Code::kUsage) << "a committed set";
 }
 
+// The directory of the sets cannot be synced, and perhaps nothing can be renamed any more; or a file server says that
+// it has not renamed what it has.
+class FailingFiles : public ForgetfulFiles {
+ public:
+  bool sync_fails = false, back_fails = false, says_otherwise = false;
+  int sync(const std::string& path, std::uint64_t* bytes) override {
+    return sync_fails && path.ends_with("/sets") ? EIO : ForgetfulFiles::sync(path, bytes);
+  }
+  int rename(const std::string& from, const std::string& to) override {
+    return back_fails && parse_set(from) ? EROFS : ForgetfulFiles::rename(from, to);
+  }
+  int rename_if_absent(const std::string& from, const std::string& to) override {
+    const int error = ForgetfulFiles::rename_if_absent(from, to);
+    return says_otherwise ? ENOENT : error;
+  }
+
+ private:
+  static bool parse_set(const std::string& path) { return path.find("/sets/job.") != std::string::npos; }
+};
+
+TEST(Store, SaysWhetherASetThatCouldNotBeCommittedIsGone) {
+  for (const bool back_fails : {false, true}) {
+    FailingFiles files;
+    const std::unique_ptr<Store> store = open_directory_store("/d", files);
+    std::string set;
+    ASSERT_TRUE(take(*store, files, &set).ok());
+    files.sync_fails = true;
+    files.back_fails = back_fails;
+    EXPECT_EQ(take(*store, files, &set).code(), Code::kIo);
+    EXPECT_EQ(set, back_fails ? "/d/sets/job.0002" : "");
+    EXPECT_EQ(committed(*store).size(), back_fails ? 2u : 1u);
+  }
+}
+
+TEST(Store, LooksWhetherARenameThatFailedHasBeenDone) {
+  FailingFiles files;
+  files.says_otherwise = true;
+  const std::unique_ptr<Store> store = open_directory_store("/d", files);
+  std::string set;
+  EXPECT_TRUE(take(*store, files, &set).ok());
+  EXPECT_EQ(set, "/d/sets/job.0001");
+  EXPECT_EQ(committed(*store).size(), 1u);
+}
+
 // A member still makes files in a directory that is being removed.
 class BusyFiles : public ForgetfulFiles {
  public:
