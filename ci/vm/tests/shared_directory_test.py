@@ -8,7 +8,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 BIN = pathlib.Path(sys.argv[1]).resolve() / "bin"
 BACKENDS = ("ib2tcp", "verbs")
 
-done = subprocess.run([HERE.parent / "run", "--nodes", "2", "--shared-directory", "--mount-options", "defaults", "--timeout", "240",
+done = subprocess.run([HERE.parent / "run", "--nodes", "2", "--shared-directory", "--mount-options", "defaults", "--timeout", "900",
                        "--log", BIN.parent / "vm" / "shared_directory.log", "--", "bash", "-c",
                        'set -e; "$0/nodes_test"; exec python3 -B -u "$@"', BIN, HERE / "shared_job.py", BIN, *BACKENDS],
                       stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
