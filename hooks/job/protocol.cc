@@ -105,9 +105,11 @@ std::string checkpoint_key(std::string_view epoch, std::uint64_t n, std::string_
   return key;
 }
 
+namespace {
+
 // Open-file-description locks rather than flock(2): F_OFD_GETLK asks without taking, so that two who ask at the same
 // time do not take each other for the owner.
-int hold_alive_lock(const std::string& path) {
+int lock_file(const std::string& path) {
   UnownedDescriptors unowned;
   int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0 && errno == ENOENT) {
@@ -129,6 +131,25 @@ int hold_alive_lock(const std::string& path) {
   int saved = errno == EACCES ? EAGAIN : errno;
   close_owned_descriptor(owned);
   errno = saved;
+  return -1;
+}
+
+// gc has removed the file between our opening and our lock: nobody else would see this lock.
+bool is_removed(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 && info.st_nlink == 0;
+}
+
+}  // namespace
+
+int hold_alive_lock(const std::string& path) {
+  constexpr int kTries = 16;
+  for (int tries = 0; tries < kTries; ++tries) {
+    const int fd = lock_file(path);
+    if (fd < 0 || !is_removed(fd)) return fd;
+    release_alive_lock(fd);
+  }
+  errno = EAGAIN;
   return -1;
 }
 

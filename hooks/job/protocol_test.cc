@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
+#include <thread>
 
 namespace shadowib {
 namespace {
@@ -44,6 +47,36 @@ TEST(Protocol, AHolderOfWhomNothingCanBeKnownIsAlive) {
   const bool alive = is_alive(path);
   ::setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_TRUE(alive) << "no descriptor is left to look with";
+  std::filesystem::remove_all(name);
+}
+
+// gc removes a job's files with their locks held: who has opened one before must not take it for the job's.
+TEST(Protocol, ALockIsOfTheFileThatIsThere) {
+  char name[] = "/tmp/shadowib-protocol-XXXXXX";
+  ASSERT_NE(::mkdtemp(name), nullptr);
+  const std::string path = std::string(name) + "/alive/joining";
+  std::atomic<bool> over{false};
+  std::thread remover([&] {
+    while (!over) {
+      const int lock = hold_alive_lock(path);
+      if (lock < 0) continue;
+      ::unlink(path.c_str());
+      release_alive_lock(lock);
+    }
+  });
+  int strange = 0;
+  for (int held = 0; held < 300;) {
+    const int lock = hold_alive_lock(path);
+    if (lock < 0) continue;
+    struct stat ours {
+    }, there{};
+    ++held;
+    strange += ::fstat(lock, &ours) != 0 || ::stat(path.c_str(), &there) != 0 || ours.st_ino != there.st_ino;
+    release_alive_lock(lock);
+  }
+  over = true;
+  remover.join();
+  EXPECT_EQ(strange, 0);
   std::filesystem::remove_all(name);
 }
 

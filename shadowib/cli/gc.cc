@@ -139,6 +139,8 @@ class Collector {
                      job.c_str());
         continue;
       }
+      RemovalLocks locks;  // of nobody else from here on: it may just be restarted
+      if (!arguments_.dry_run && !locks.take(directory_, job, &who)) continue;
       // One in the job's own directory goes with that.
       if (exchange_of(arguments_.common, job) != "dir:" + job_paths(directory_, job).top + "/x")
         if (Status s = epochs(job, true); !s.ok())

@@ -291,6 +291,34 @@ bool job_in_use(const std::string& directory, const std::string& job, std::strin
   return job_alive(directory, job, who) || started_process(directory, job, false, who);
 }
 
+RemovalLocks::~RemovalLocks() { release(); }
+
+void RemovalLocks::release() {
+  for (const int lock : locks_) release_alive_lock(lock);
+  locks_.clear();
+}
+
+bool RemovalLocks::take(const std::string& directory, const std::string& job, std::string* who) {
+  const bool taken = take_all(directory, job, who);
+  if (!taken) release();
+  return taken;
+}
+
+bool RemovalLocks::take_all(const std::string& directory, const std::string& job, std::string* who) {
+  const JobPaths paths = job_paths(directory, job);
+  // In the order of who takes several of them.
+  for (const std::string* path : {&paths.renewing, &paths.restart, &paths.joining}) {
+    const int lock = hold_alive_lock(*path);
+    *who = "command or member that has " + *path;
+    if (lock < 0) return false;
+    locks_.push_back(lock);
+  }
+  const auto is_ours = [](const std::string& name) {
+    return name == "restart" || name == "renewing" || name == "joining";
+  };
+  return !lock_held(directory, job, is_ours, who) && !started_process(directory, job, false, who);
+}
+
 std::vector<int> started_here(const std::string& directory, const std::string& job) {
   std::vector<std::string> names;
   std::vector<int> pids;

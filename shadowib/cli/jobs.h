@@ -36,6 +36,24 @@ bool members_alive(const std::string& directory, const std::string& job, std::st
 // host counts as existing for a week.
 bool job_in_use(const std::string& directory, const std::string& job, std::string* who);
 
+// Keeps everybody from joining and restarting a job while it is removed. Its file of locks may go meanwhile.
+class RemovalLocks {
+ public:
+  RemovalLocks() = default;
+  ~RemovalLocks();
+  RemovalLocks(const RemovalLocks&) = delete;
+  RemovalLocks& operator=(const RemovalLocks&) = delete;
+
+  // False, and nothing is held: the job is in use (job_in_use), or somebody joins or restarts it just now.
+  bool take(const std::string& directory, const std::string& job, std::string* who);
+
+ private:
+  bool take_all(const std::string& directory, const std::string& job, std::string* who);
+  void release();
+
+  std::vector<int> locks_;
+};
+
 // Somebody looks after the job, or after one of its clusters, and will bring back what is dead: `supervise`, `tend`.
 bool is_supervised(const std::string& directory, const std::string& job);
 
