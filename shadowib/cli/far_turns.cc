@@ -55,7 +55,8 @@ Status SetLease::take(const std::string& set_path) {
   for (;;) {
     fd_ = hold_alive_lock(path_);
     if (fd_ < 0 && errno == EAGAIN)
-      return Status::of(Code::kBusy, EAGAIN, "set %.250s is being flushed or removed; try again at the end of that",
+      return Status::of(Code::kBusy, EAGAIN,
+                        "set %.250s is being flushed, rebuilt or removed; try again at the end of that",
                         set_path.c_str());
     if (fd_ < 0) return lock_error(path_);
     if (same_file(fd_, path_)) return {};

@@ -7,7 +7,7 @@
 
 namespace shadowib::cli {
 
-// A flush has a lease on its set, and so has a command that removes it: neither begins while the other is under way.
+// A flush has a lease on its set, and so has a command that rebuilds or removes it: one at a time.
 // A lease ends with its process.
 class SetLease {
  public:

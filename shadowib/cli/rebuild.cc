@@ -11,6 +11,7 @@
 #include "hooks/store/mirror.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/common.h"
+#include "shadowib/cli/far_turns.h"
 #include "shadowib/cli/keepers.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
@@ -94,10 +95,12 @@ Status rebuild_set(const std::string& directory, SetManifest* manifest, Rebuilt*
 int rebuild(RebuildArguments& arguments) {
   Common& common = arguments.common;
   std::string path;
+  SetLease lease;  // a flush has images for a moment only: they are no copies
   SetManifest manifest;
   Rebuilt rebuilt;
   if (Status s = resolve(&common); !s.ok()) return fail(common, s);
   if (Status s = choose_set(&common, arguments.set, &path); !s.ok()) return fail(common, s);
+  if (Status s = lease.take(path); !s.ok()) return fail(common, s);
   if (Status s = read_manifest(path, &manifest); !s.ok()) return fail(common, s);
   if (Status s = rebuild_set(common.directory, &manifest, &rebuilt); !s.ok()) return fail(common, s);
   if (common.json)

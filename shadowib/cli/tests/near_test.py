@@ -2,10 +2,12 @@
 
 near_test.py BUILD_DIR [unittest options]: the job is a Python program that counts.
 """
+import fcntl
 import json
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -277,6 +279,17 @@ class Near(unittest.TestCase):
         (self.top / "aside").rename(self.dir)
         self.assertTrue(json.loads(self.shadowib("verify", "demo", "--json").stdout)["ok"])
         self.shadowib("gc", "--keep", 0)
+
+    def test_a_set_is_not_rebuilt_during_a_flush(self):
+        """A flush has images on its host for a moment: they are no copies."""
+        job = self.start_job("--store", "disk:single", "--near", self.disk)
+        self.checkpoint("--kill")
+        job.wait(TIMEOUT_S)
+        lease = os.open(self.dir / "sets" / ".lease-demo.0001", os.O_RDWR | os.O_CREAT)
+        fcntl.fcntl(lease, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        self.assertIn("is being flushed, rebuilt or removed", self.shadowib("rebuild", "demo", code=11).stderr)
+        os.close(lease)
+        self.assertIn("which has no copies", self.shadowib("rebuild", "demo", code=2).stderr)
 
     def test_without_options_nothing_is_near(self):
         self.start_job()
