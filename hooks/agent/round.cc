@@ -445,7 +445,8 @@ void Round::run() {
   if (request_.is_clc() && saved_) undecided_ = !outcome_.decide_clc();
   if (request_.is_clc()) note_clc(outcome_.committed(), status);
   resume();
-  (void)make_descriptor_room().ok();  // until the agent waits again
+  if (!status.ok() && !saved_) outcome_.remove_near();  // the saver has ended, and no command knows of its image
+  (void)make_descriptor_room().ok();                    // until the agent waits again
   outcome_.tell(status, warns);
 }
 

@@ -41,8 +41,8 @@ Status RoundOutcome::obey(const std::string& text) {
   return {};
 }
 
-// Only what the command has given up by its own word: after a death it may have committed the set, and told nobody.
-// `gc` takes the rest.
+// An image that the command knows of goes only by the command's own word: after a death it may have committed the
+// set, and told nobody. `gc` takes the rest.
 void RoundOutcome::remove_near() {
   if (!request_.near.empty())
     remove_near_image(request_.near, g_job.info.job, to_hex(request_.set_id), request_.image);

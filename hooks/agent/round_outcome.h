@@ -31,11 +31,13 @@ class RoundOutcome {
   // of the round. The program runs on already.
   void tell(const Status& status, bool warns);
 
+  // The member's image, if it lies near: one that no set can have.
+  void remove_near();
+
  private:
   void tell_of_the_end();
   Status obey(const std::string& text);
   void remove_leavings();
-  void remove_near();
 
   const RoundRequest& request_;
   RoundMessages& messages_;

@@ -89,6 +89,12 @@ class Near(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.01)
 
+    def wait_for(self, condition):
+        deadline = time.monotonic() + TIMEOUT_S
+        while not condition():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+
     def checkpoint(self, *words, code=0):
         done = self.shadowib("checkpoint", "demo", "--json", *words, code=code)
         return json.loads(done.stdout)
@@ -279,6 +285,17 @@ class Near(unittest.TestCase):
         (self.top / "aside").rename(self.dir)
         self.assertTrue(json.loads(self.shadowib("verify", "demo", "--json").stdout)["ok"])
         self.shadowib("gc", "--keep", 0)
+
+    def test_an_image_of_which_no_command_knows_is_removed_by_its_member(self):
+        self.env["SHADOWIB_FAULT"] = "68:slow"  # the saver
+        job = self.start_job("--store", "disk:single", "--near", self.disk)
+        command = self.start("checkpoint", "demo", "--dir", self.dir, "--save", "forked")
+        self.wait_for(lambda: self.images("disk"))
+        command.kill()
+        self.wait_for(lambda: "not taken" in (self.top / "log0").read_text())
+        self.assertEqual(self.images("disk"), [])
+        (self.top / "word").write_text("end")
+        self.assertEqual(job.wait(TIMEOUT_S), 0)
 
     def test_a_set_is_not_rebuilt_during_a_flush(self):
         """A flush has images on its host for a moment: they are no copies."""
