@@ -18,7 +18,7 @@ from mpi_programs import Lammps
 
 HOSTS = "abcde"
 SPARE = "f"
-NOT_FOUND = 3
+USAGE, NOT_FOUND = 2, 3
 SURVEYED = 290  # a fault point: what is left of lost images is known
 
 
@@ -33,6 +33,7 @@ class Hosts:
         if os.geteuid() != 0:
             raise Skip("network namespaces need root")
         self.case, self.tier, self.names = case, tier, names
+        self.machines = True  # each stands for a machine of its own
         self.place = case.work / "place"
         self.place.mkdir()
         self.spaces = {name: f"shadowib-s1-{os.getpid()}-{name}" for name in ["hub", *names]}
@@ -56,8 +57,9 @@ class Hosts:
         return self.case.work / f"{self.tier}-of-{name}"
 
     def at(self, name: str, argv: list[str]) -> list[str]:
+        domain = f"export SHADOWIB_DOMAIN={name}; " if self.machines else ""
         return ["ip", "netns", "exec", self.spaces[name], "unshare", "--mount", "--uts", "sh", "-c",
-                f'hostname {name}; mount --bind {self.own(name)} {self.place}; exec "$@"', "sh", *argv]
+                f'hostname {name}; mount --bind {self.own(name)} {self.place}; {domain}exec "$@"', "sh", *argv]
 
     def pids(self, names: str) -> list[int]:
         found = []
@@ -219,7 +221,7 @@ class NearLammps(NearJob):
         program.prepare(self.place, len(self.names))
         # What mpirun starts its daemons with: words after the host's name are for a shell there.
         agent = case.work / "agent"
-        begin = f"hostname $host; mount --bind {hosts.case.work}/{hosts.tier}-of-$host {hosts.place}"
+        begin = f"hostname $host; mount --bind {hosts.case.work}/{hosts.tier}-of-$host {hosts.place}; export SHADOWIB_DOMAIN=$host"
         agent.write_text(f'#!/bin/sh\nhost=$1; shift\nexec ip netns exec shadowib-s1-{os.getpid()}-$host unshare --mount --uts '
                          f'sh -c "{begin}; exec $*"\n')
         agent.chmod(0o755)
@@ -343,6 +345,17 @@ def single_is_refused(case: Case, tier: str) -> str:
     told = job.at("a", "restart", job.sets[-1], code=NOT_FOUND)
     check("was saved on host b" in told and "member-" in told, told)
     return "restarted with all hosts, refused without one"
+
+
+def containers_of_one_machine(case: Case) -> str:
+    """They fail together, though each has a network and a place of its own."""
+    hosts = Hosts(case, "mem", HOSTS[:2])
+    hosts.machines = False
+    job = NearJob(case, hosts, "mem:mirror", 2, "")
+    told = job.at("a", "checkpoint", job.name, code=USAGE)
+    check("failure domains" in told, told)
+    job.await_progress()
+    return "a mirror between two containers is refused"
 
 
 def rebuilt(case: Case, store: str) -> str:
@@ -529,6 +542,7 @@ def run() -> int:
         line.case(f"{named(store)}, rebuilt between two losses", lambda case, store=store: rebuilt(case, store))
     for store in () if line.quick else ("mem:xor", "mem:mirror"):
         line.case(f"{named(store)}, LAMMPS", lambda case, store=store: lammps(case, store))
+    line.case("mem mirror, containers of one machine", containers_of_one_machine)
     line.case("mem mirror, a damaged image", damaged)
     line.case("mem xor, damaged images and parities", damaged_in_groups)
     line.case("mem rs 2, a host lost during a restart", lost_during_restart)

@@ -230,8 +230,7 @@ Status Round::finish_near(const Status& status) {
 Status Round::tell_host() {
   if (request_.near.empty() && !request_.chooses) return {};
   const char* domain = std::getenv("SHADOWIB_DOMAIN");
-  const std::string host = this_host();
-  Fields fields{{"host", host}, {"domain", domain != nullptr && domain[0] != '\0' ? domain : host}};
+  Fields fields{{"host", this_host()}, {"domain", domain != nullptr && domain[0] != '\0' ? domain : this_machine()}};
   if (request_.chooses) {
     // A filter may end the process at a call that nobody has tried: then the images go where they always may.
     const bool may_look = !place_has_filter();

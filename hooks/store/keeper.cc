@@ -163,7 +163,7 @@ class Keeper {
     SHADOWIB_TRY(take_lock(path + ".only", &only_));
     KeeperInfo info{.host = this_host(),
                     .name = host_name(),
-                    .domain = options_.domain.empty() ? this_host() : options_.domain,
+                    .domain = options_.domain.empty() ? this_machine() : options_.domain,
                     .pid = ::getpid()};
     SHADOWIB_TRY(listen(&info.addresses));
     SHADOWIB_TRY(publish_keeper(options_.directory, options_.job, info));

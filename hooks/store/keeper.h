@@ -16,7 +16,7 @@ namespace shadowib {
 struct KeeperOptions {
   std::string directory, job;
   std::vector<HostAddress> addresses;  // to listen on, besides loopback
-  std::string domain;                  // "": the host
+  std::string domain;                  // "": the machine
   std::function<bool()> wanted;        // asked now and then: false ends the keeper
   // Removes this host's images of the job that belong to no set; *removed are their directories. May be empty.
   std::function<Status(bool dry_run, std::vector<std::string>* removed)> collect;

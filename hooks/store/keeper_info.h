@@ -13,7 +13,7 @@ namespace shadowib {
 struct KeeperInfo {
   std::string host;    // base/this_host.h
   std::string name;    // for people
-  std::string domain;  // SHADOWIB_DOMAIN, else the host
+  std::string domain;  // SHADOWIB_DOMAIN, else the machine
   int pid = 0;
   std::vector<PeerAddress> addresses;
 };

@@ -10,7 +10,7 @@
 
 namespace shadowib {
 
-std::string this_host() {
+std::string this_machine() {
   char boot[64];  // by system calls: stdio would take the program's heap
   UnownedDescriptors unowned;
   const int fd = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -19,9 +19,13 @@ std::string this_host() {
   std::string host;
   for (ssize_t i = 0; i < bytes; ++i)
     if (host.size() < 16 && std::isxdigit(static_cast<unsigned char>(boot[i]))) host += boot[i];
+  return host;
+}
+
+std::string this_host() {
   struct stat st {};
   ::stat("/proc/self/ns/net", &st);
-  return host + "-" + std::to_string(st.st_ino);
+  return this_machine() + "-" + std::to_string(st.st_ino);
 }
 
 }  // namespace shadowib

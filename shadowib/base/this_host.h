@@ -9,4 +9,7 @@ namespace shadowib {
 // another.
 std::string this_host();
 
+// What fails as a whole: containers of one machine have it in common. The first part of this_host().
+std::string this_machine();
+
 }  // namespace shadowib

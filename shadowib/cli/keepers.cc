@@ -127,7 +127,7 @@ FileHolders find_holders(const std::string& directory, const SetManifest& manife
 
 Domains find_domains(const std::string& directory, const std::string& job) {
   const std::string domain = environment("DOMAIN");
-  Domains domains{{shadowib::this_host(), domain.empty() ? shadowib::this_host() : domain}};
+  Domains domains{{shadowib::this_host(), domain.empty() ? shadowib::this_machine() : domain}};
   for (const KeeperInfo& keeper : live_keepers(directory, job)) domains[keeper.host] = keeper.domain;
   return domains;
 }
