@@ -131,6 +131,74 @@ TEST_P(GoingBack, QueuePairsWaitForAsLongAsTheReceiverIsAway) {
   expect_sent(1);
 }
 
+// The word of a recovery comes later than retries last.
+TEST_P(GoingBack, QueuePairsWaitBeforeAnybodyKnowsThatTheReceiverGoesBack) {
+  post_receive(0);
+  send();
+  expect_received(0);
+  expect_sent(0);
+  const Image image = b().checkpoint();
+  a().member().process.others_fail_ = true;
+  b().end();
+  send();
+  const auto asked = [&] {
+    std::lock_guard<std::mutex> guard(a().member().process.mutex_);
+    return a().member().process.lost_clusters_[1];
+  };
+  ASSERT_TRUE(eventually([&] { return asked() >= 2; }, 20000));
+  ibv_wc wc;
+  EXPECT_FALSE(a().poll(&wc));
+  EXPECT_EQ(a().state(), IBV_QPS_RTS);
+  go_back(1, image);
+  post_receive(1);
+  expect_received(1);
+  expect_sent(1);
+}
+
+// What is known of the process before says nothing of the one that has come back, which takes its time.
+TEST_P(GoingBack, QueuePairsWaitWhileTheReceiverIsBeingRestored) {
+  post_receive(0);
+  send();
+  expect_received(0);
+  expect_sent(0);
+  const Image image = b().checkpoint();
+  Process& process = a().member().process;
+  process.others_fail_ = true;
+  b().end();
+  send();
+  ASSERT_TRUE(eventually([&] {
+    std::lock_guard<std::mutex> guard(process.mutex_);
+    return process.lost_clusters_[1] != 0;
+  }));
+  ASSERT_EQ(a().ops().cluster_gone(1, 0), 0);
+  process.others_fail_ = false;  // its processes live again
+  incarnations_[1] = 1;
+  std::copy(std::begin(incarnations_), std::end(incarnations_), a().member().state.incarnations);
+  a().member().tell();
+  b().before_opening = [this] {
+    b().member().process.stop_helper();
+    ::usleep(1'500'000);  // longer than retries last
+    b().member().process.start_helper();
+  };
+  b().restart(image, incarnations_);
+  post_receive(1);
+  expect_received(1);
+  expect_sent(1);
+}
+
+// It fails as anywhere if nobody of the peer's cluster has died.
+TEST_P(GoingBack, APeerThatHasEndedIsAnError) {
+  post_receive(0);
+  send();
+  expect_received(0);
+  expect_sent(0);
+  b().end();
+  send();
+  EXPECT_EQ(describe(a().wait()), describe(1, IBV_WC_RETRY_EXC_ERR));
+  std::lock_guard<std::mutex> guard(a().member().process.mutex_);
+  EXPECT_EQ(a().member().process.lost_clusters_[1], 1);
+}
+
 TEST_P(GoingBack, LargeWritesComeAgainWithTheBytesOfThen) {
   const auto write = [&](char fill, std::uint64_t id) {
     std::memset(a().at(kBlock), fill, kBlockBytes);

@@ -23,6 +23,7 @@
 #include "hooks/agent/join.h"
 #include "hooks/agent/leaving.h"
 #include "hooks/agent/loader_thread.h"
+#include "hooks/agent/lost_clusters.h"
 #include "hooks/agent/own_checkpoints.h"
 #include "hooks/agent/own_cluster.h"
 #include "hooks/agent/round.h"
@@ -102,7 +103,7 @@ Status watch_with_room(std::uint64_t* token) {
 int wait_ms() {
   int least = own_checkpoint_wait_ms();
   if (!is_in_cluster()) return least;
-  for (const int wait : {forced_clc_wait_ms(), gates_wait_ms()})
+  for (const int wait : {forced_clc_wait_ms(), lost_clusters_wait_ms(), gates_wait_ms()})
     if (least < 0 || (wait >= 0 && wait < least)) least = wait;
   return least;
 }
@@ -162,6 +163,7 @@ void* agent_main(void*) {
     launcher_take_events(g_job.exchange, g_job.info.epoch);
     if (is_in_cluster()) {
       hear_incarnations();
+      judge_lost_clusters();
       look_at_gates();
     }
     answer_checkpoint_request();

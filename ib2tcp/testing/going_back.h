@@ -40,8 +40,9 @@ class Side {
   }
   ~Side() { end(); }
 
-  std::uint8_t rnr_retry = 7;  // for ever; before connect_to()
-  bool sends = true;           // goes to RTS
+  std::uint8_t rnr_retry = 7;                    // for ever; before connect_to()
+  bool sends = true;                             // goes to RTS
+  std::function<void()> before_opening = [] {};  // of a restart: all is there but the border, which is shut
 
   Member& member() { return *member_; }
   const BackendOps& ops() { return member_->process.ops(); }
@@ -169,6 +170,7 @@ class Side {
     saved_completions_.assign(image.completions.begin(), image.completions.end());
     for (const auto& post : receives_) post(*this);
     for (const auto& post : sends_) post(*this);
+    before_opening();
     member_->freeze(false);
   }
 
