@@ -106,7 +106,7 @@ Link::Admission Link::resume_queue(const FrameHeader& header) {
   if (qp != nullptr && qp->is_connected_to(*this, header.src_qpn))
     qp->on_resume(header);
   else if ((qp == nullptr || !qp->repeats_refusal(*this, header.src_qpn)) && header.operand1 != 0)
-    refuse(header);
+    refuse(header, qp == nullptr || qp->state() == IBV_QPS_ERR ? kGoneForGood : 0);
   return stream_ != nullptr ? Admission::kTaken : Admission::kEnds;
 }
 

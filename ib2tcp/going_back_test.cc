@@ -534,6 +534,36 @@ TEST_P(OrderOfCompletions, HoldsOverProcesses) {
   EXPECT_EQ(a(1).ops().gate_earliest(1), kGateNothing);
 }
 
+// A1's messages have all run, and B1 destroyed its queue pair before the CLC: nobody can say how far it has come.
+TEST_P(OrderOfCompletions, APeerThatWasDestroyedKeepsNobodyWaiting) {
+  send(0, 1);
+  b(0).destroy();
+  const Image second = b(1).checkpoint();
+  send(1, 2);
+  shut_gates();
+  b(1).end();
+  ++incarnations_[1];
+  for (unsigned i = 0; i < 2; ++i) EXPECT_EQ(a(i).ops().cluster_gone(1, incarnations_[1] - 1), 0);
+  const std::string identity = b(0).identity();
+  ClusterState state = b(0).member().state;
+  b(0).end();
+  std::copy(std::begin(incarnations_), std::end(incarnations_), state.incarnations);
+  Member without(exchange_, GetParam(), state, identity);
+  without.freeze(false);
+  b(1).restart(second, incarnations_);
+  for (unsigned i = 0; i < 2; ++i) {
+    std::copy(std::begin(incarnations_), std::end(incarnations_), a(i).member().state.incarnations);
+    a(i).member().tell();
+  }
+  EXPECT_TRUE(eventually([&] { return a(0).ops().gate_earliest(1) == kGateNothing; }));
+  exchange_gates();
+  b(1).post_receive(2, kReceived, 8);
+  EXPECT_EQ(describe(b(1).wait()), describe(2, IBV_WC_SUCCESS));
+  // What it sends now fails, and does not wait for a cluster that lives.
+  a(0).post_send(3, IBV_WR_SEND, kNumbers, 8);
+  EXPECT_EQ(describe(a(0).wait()), describe(3, IBV_WC_RETRY_EXC_ERR));
+}
+
 // The other way round it need not hold, and B may well wait for it: B1 had no receive before B2's message.
 TEST_P(OrderOfCompletions, NothingWaitsForWhatCameLater) {
   const Image first = b(0).checkpoint(), second = b(1).checkpoint();

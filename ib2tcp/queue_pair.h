@@ -224,6 +224,7 @@ class Qp {
   void tell_gate();
   void leave_gate();
   bool asks_whether_lost();
+  void forget_peer();
   void note_read();  // by the peer
   void note_new_connection();
 

@@ -5,11 +5,12 @@ import os
 import pathlib
 import shutil
 import signal
+import subprocess
 import time
 
 from common import Case, Line, Skip, check, main
 from federation_restart import COMMAND_POINTS, Recovered, find_inside
-from jobs import REFUSED, Program, free_port, wait_for
+from jobs import BUSY, REFUSED, Program, free_port, wait_for
 
 CLC_POINTS = (200, 210, 220, 228, 230)  # of the command that takes a CLC
 
@@ -51,10 +52,18 @@ class Alone(Recovered):
     def words(self, role: str, ports: list[str]) -> list[str]:
         raise NotImplementedError
 
+    def take_clc(self, cluster: str):
+        """Once no other one is under way: messages may have forced it."""
+        def taken():
+            result = self.take(cluster, code=None)
+            check(result.returncode in (0, BUSY), f"a CLC of {cluster} ended with {result.returncode}: {result.stderr}")
+            return result.returncode == 0
+        wait_for(f"a CLC of {cluster}", taken, 60)
+
     def take_behind_margin(self):
         """A CLC of B behind what A has had that no log has. Hosts' clocks may differ by a second."""
         time.sleep(1.5)
-        self.take("B")
+        self.take_clc("B")
 
     def await_back(self, command: Program):
         wait_for("B to come back", lambda: command.ended() or "run again" in command.text(), 60, 0.05)
@@ -94,20 +103,30 @@ class Mixed(Alone):
     ROLES = {"A": ("a0", "a1"), "B": ("b0", "b1")}
     ADDED = 10  # to each counter, when asked
 
-    def __init__(self, case: Case, environment: dict | None = None):
-        self.asked = 0
+    def __init__(self, case: Case, environment: dict | None = None, far: str = ""):
+        """`far`: that process takes itself to be on another host."""
+        self.asked, self.adds, self.far = 0, 0, far
         super().__init__(case, environment)
+
+    def run(self, role: str, words: list[str], *options: str):
+        shadowib = self.job.shadowib
+        if role != self.far:
+            return super().run(role, words, *options)
+        prefix = ["unshare", "--uts", "sh", "-c", 'hostname elsewhere && exec "$@"', "sh", shadowib, "run", "--job", self.job.name, "--dir",
+                  str(self.job.directory), "--close-inherited", *options, "--"]
+        return self.job._spawn(role, prefix + words)  # pylint: disable=protected-access
 
     def words(self, role: str, ports: list[str]) -> list[str]:
         return [self.case.line.program("ci_border_mix"), role, *ports, "0x" + self.case.line.seed, str(self.case.work / "ask"), str(self.stop)]
 
-    def ask(self):
-        """Atomics and READs, each way."""
+    def ask(self, what: str = "all", *clusters: str):
+        """Atomics and READs, each way; or something else, which these clusters answer."""
         self.asked += 1
+        self.adds += what == "all"
         new = self.case.work / "ask.new"
-        new.write_text(f"{self.asked}\n")
+        new.write_text(f"{self.asked} {what}\n")
         os.replace(new, self.case.work / "ask")
-        said = [self.case.work / f"ask.{role}" for roles in self.ROLES.values() for role in roles]
+        said = [self.case.work / f"ask.{role}" for name, roles in self.ROLES.items() for role in roles if not clusters or name in clusters]
         wait_for("all processes to be answered", lambda: all(s.exists() and s.read_text().strip() == str(self.asked) for s in said), 60, 0.05)
 
     def finish(self):
@@ -118,7 +137,7 @@ class Mixed(Alone):
             for j in range(2):
                 check(sent[i][2 * j:2 * j + 2] == received[j][2 * i:2 * i + 2], f"A has sent {sent}, and B has received {received}")
         added = [int(words[6]) for words in (*a, *b)]
-        check(added == 4 * [self.asked * self.ADDED], f"counters are {added}, asked {self.asked} times")
+        check(added == 4 * [self.adds * self.ADDED], f"counters are {added}, asked {self.adds} times")
         return sum(map(sum, sent))
 
 
@@ -154,7 +173,7 @@ class Moments:
         self.fed.kill("B")
 
     def behind_a_clc(self):
-        self.fed.take("B")
+        self.fed.take_clc("B")
         self.pause(0.3)
         self.fed.kill("B")
 
@@ -169,7 +188,7 @@ class Moments:
 
     def in_a_forced_clc(self):
         """A's next message carries a number that B has not seen."""
-        self.fed.take("A")
+        self.fed.take_clc("A")
         self.pause(0.4)
         self.fed.kill("B")
 
@@ -234,6 +253,94 @@ def moments(case: Case) -> str:
     return f"B came back {count} times ({', '.join(f'{n} {way}' for way, n in told.items())}), and has {messages} messages"
 
 
+def refused(fed: Alone, *words: str):
+    """B cannot go back, and is told why; nobody is ended for that."""
+    before = fed.identity("A") + fed.identity("B")
+    result = fed.command("restart", "--job", "fed", "--cluster", "B", code=REFUSED)
+    check(all(word in result.stderr for word in words), f"{words} are missed in: {result.stderr}")
+    check(fed.identity("A") + fed.identity("B") == before, "somebody was ended")
+
+
+def end_shortly(fed: Alone, cluster: str):
+    short = fed.run("short", ["python3", "-c", "pass"], "--cluster", cluster, "--join-children")
+    check(short.process.wait(60) == 0, f"it ended with {short.process.returncode}: {short.text()}")
+
+
+def refusals(case: Case) -> str:
+    fed = Mixed(case)
+    fed.ask("reads", "B")
+    refused(fed, "cluster A", "was read from")
+    fed.ask()  # A has answers of B's running interval
+    refused(fed, "cluster A cannot go back", "was connected to cluster B")
+    # A goes back alone where B has had nothing of it since, and has no log of before.
+    fed.ask("pause")
+    fed.take_behind_margin()
+    time.sleep(1.5)
+    fed.take_clc("A")
+    fed.kill("A")
+    command = fed.recover()
+    wait_for("A to come back", lambda: command.ended() or "run again" in command.text(), 60, 0.05)
+    check("run again" in command.text(), f"the recovery ended with {command.process.returncode}: {command.text()[-3000:]}")
+    fed.programs["A"] = (command,)
+    fed.ask("go-on")
+    fed.await_traffic("A")
+    refused(fed, "cluster A", "came back")
+    # From its next CLC on B may go back as ever.
+    fed.take_behind_margin()
+    fed.kill_and_restart()
+    fed.await_traffic("A")
+    end_shortly(fed, "A")
+    refused(fed, "has ended, with what it had sent")
+    return f"refused by name; {fed.finish()} messages"
+
+
+def ended_before(case: Case) -> str:
+    """A process of B has ended: peers might wait for it."""
+    fed = Mixed(case)
+    end_shortly(fed, "B")
+    fed.take_behind_margin()
+    refused(fed, "has ended before")
+    return f"refused by name; {fed.finish()} messages"
+
+
+def two_hosts(case: Case) -> str:
+    """A sends from two hosts, by their names: clocks cannot be compared."""
+    if subprocess.run(["unshare", "--uts", "true"], check=False, capture_output=True).returncode != 0:
+        raise Skip("no namespace for the name of a host may be made")
+    fed = Mixed(case, far="a1")
+    refused(fed, "member 1", "has sent from another host, and clocks differ")
+    return f"refused by name; {fed.finish()} messages"
+
+
+def waits(case: Case) -> str:
+    """While B does not take what comes again, the whole job is not saved, and a process of A neither ends nor ends a queue pair. B gets it all."""
+    fed, way = Mixed(case), case.name.split()[-1]
+    fed.await_traffic("A")
+    time.sleep(2)  # in which more comes than B has receives for
+    fed.ask("deaf", "B")
+    fed.kill_and_restart()
+    result = fed.command("checkpoint", "fed", code=REFUSED)
+    check("has not got all messages of this member again" in result.stderr, f"the refusal says {result.stderr}")
+    fed.ask(f"leave-{way}", "B")
+    time.sleep(2)  # in which what may end does
+    check(not any(program.ended() for program in fed.programs["A"]), "a process of A has ended while B was deaf")
+    fed.ask("go-on", "B")
+    for program in fed.programs["A"]:
+        wait_for(f"the end of {program.role}", program.ended, 60)
+        check(program.process.returncode == 0, f"{program.role} ended with {program.process.returncode}: {program.text()[-3000:]}")
+    completed = [[int(n) for n in program.text().split()[1:5]] for program in fed.begun[:2]]
+    def received():
+        counts = [[int(n) for n in program.text().split()[1:5]] for program in fed.begun[2:]]
+        return counts if all(len(of_it) == 4 for of_it in counts) else None
+    time.sleep(1)  # in which B takes the rest of it
+    (case.work / "stop.report").write_text("")
+    counts = wait_for("the reports of B", received, 60)
+    # A write is heard of by the message behind it.
+    missed = [(i, j, k) for i in range(2) for j in range(2) for k in range(2) if counts[j][2 * i + k] < completed[i][2 * j + k] - 1]
+    check(not missed, f"A has completed {completed}, and B has received {counts}")
+    return f"the end and {way} of queue pairs have waited; {sum(map(sum, counts))} messages"
+
+
 def asleep(case: Case, guard: str = "") -> Ordered:
     """B comes back while a1 sleeps, so that a2 could overtake it."""
     fed = Ordered(case, guard=guard)
@@ -279,6 +386,11 @@ def run() -> int:
     line.case("in order", in_order)
     line.case("without the gate", unguarded)
     line.case("full log", full_log)
+    line.case("refusals", refusals)
+    line.case("ended before", ended_before)
+    line.case("two hosts", two_hosts)
+    for way in ("err", "reset", "destroy"):
+        line.case(f"waits {way}", waits)
     return line.finish()
 
 

@@ -40,8 +40,8 @@ bool cluster_named(unsigned index, std::string* name) {
   return false;
 }
 
-// Whether one of its members has neither its lock nor left in an orderly way, or clusters are just being recovered. An
-// exchange that does not answer leaves that open, and requests wait.
+// Whether one of its members has neither its lock nor left in an orderly way, or clusters are just being recovered.
+// An exchange that does not answer leaves that open, and requests wait.
 bool has_failed(const std::string& cluster) {
   if (is_alive(job_paths(g_job.info.directory, g_job.info.job).renewing)) return true;
   std::vector<std::string> members;

@@ -148,6 +148,16 @@ class Side {
     return image;
   }
 
+  void destroy() {
+    EXPECT_EQ(ops().destroy_qp(qp_), 0);
+    qp_ = nullptr;
+  }
+  std::string identity() {
+    std::string identity(ops().identity(nullptr, 0), '\0');
+    ops().identity(identity.data(), identity.size());
+    return identity;
+  }
+
   // As SIGKILL.
   void end() {
     if (member_ == nullptr) return;
@@ -222,9 +232,8 @@ class Side {
       saved_completions_.push_back(wc);
     }
     image.completions.assign(saved_completions_.begin(), saved_completions_.end());
-    image.identity.resize(ops().identity(nullptr, 0));
+    image.identity = identity();
     EXPECT_GT(image.identity.size(), 0u);
-    ops().identity(image.identity.data(), image.identity.size());
     image.results.resize(64);
     EXPECT_EQ(ops().border_state(qp_, &image.border, image.results.data(), image.results.size()), 0);
     image.results.resize(image.border.results);

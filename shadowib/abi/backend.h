@@ -325,7 +325,8 @@ struct BackendOps {
   // needs. kGateNothing: never. 0: there was no connection. Any thread.
   uint64_t (*logged_since)(uint32_t cluster);
   // The answer to HostServices::cluster_lost. 1: the cluster has failed and may go back, so that queue pairs to it
-  // wait; they ask again. 0: those that have asked, and are still without a connection, fail. 0, or EINVAL. Any thread.
+  // wait; they ask again. 0: those that have asked, and are still without a connection, fail. 0, or EINVAL. Any
+  // thread.
   int (*judge_cluster)(uint32_t cluster, int failed);
   // No CLC of this cluster before that number is gone back to: peers trim their logs. 0: some day they will, so that
   // requests wait for room in a full log. Else it is given up.

@@ -5,9 +5,12 @@
 
    When asked to, both sides also do what makes A depend on B, and B on what A answers: atomics and READs, each way.
 
-   border_mix ROLE PORTS SEED ASK STOP: role a0, a1, b0 or b1; four ports, a0 to b0, a0 to b1, a1 to b0, a1 to b1; ASK
-   is a file with a number, each new one asks once, and ASK.ROLE says which one was heard. Once there is a file STOP,
-   the next message of each queue pair is its last, and all end. */
+   border_mix ROLE PORTS SEED ASK STOP: role a0, a1, b0 or b1; four ports, a0 to b0, a0 to b1, a1 to b0, a1 to b1. ASK
+   is a file with a number and a word: `all` asks for what is said above, `reads` for READs by B alone. With `pause` A
+   sends nothing until the next number but `leave`, and with `deaf` B takes nothing. With `leave-...` A's processes
+   end at once; a1 destroys its queue pairs first, or moves them to RESET or to ERR, as the word says. ASK.ROLE says
+   which number was heard. Once there is a file STOP, the next message of each queue pair is its last, and all end;
+   with STOP.report B ends where it is. */
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <stdint.h>
@@ -64,6 +67,7 @@ static struct ibv_srq* srq;
 static struct ibv_mr* mr;
 static struct place peers[PEERS];
 static uint64_t seed, answers, wanted;
+static int paused;
 
 static void fail(const char* what, uint64_t number) {
   printf("%s: %llu\n", what, (unsigned long long)number);
@@ -247,11 +251,11 @@ static void post_message(int c, uint64_t stream, uint64_t last) {
 
 /* Adds to the other side's counter, and reads what it has to be read; once for each peer. Whoever waits for the
    answers takes messages meanwhile: those that come again come before answers. */
-static void ask(void) {
-  wanted = answers + PEERS * (ADDS + 1);
+static void ask(int adds) {
+  wanted = answers + PEERS * ((uint64_t)adds + 1);
   for (int peer = 0; peer < PEERS; ++peer) {
     struct ibv_send_wr* bad;
-    for (int i = 0; i < ADDS; ++i) {
+    for (int i = 0; i < adds; ++i) {
       struct ibv_sge sge = {(uintptr_t)&memory.result[peer], 8, mr->lkey};
       struct ibv_send_wr wr = {.wr_id = LAST,
                                .sg_list = &sge,
@@ -277,6 +281,20 @@ static void check_answers(void) {
   for (int peer = 0; peer < PEERS; ++peer) MUST(memcmp(memory.read[peer], HERE, sizeof(memory.read[peer])) == 0);
 }
 
+static void leave(const char* role, const char* how) {
+  for (int c = 0; c < QPS && role[1] == '1'; ++c) {
+    struct ibv_qp_attr attr = {.qp_state = strcmp(how, "leave-err") == 0 ? IBV_QPS_ERR : IBV_QPS_RESET};
+    if (strcmp(how, "leave-destroy") == 0)
+      MUST(ibv_destroy_qp(connections[c].qp) == 0);
+    else
+      MUST(ibv_modify_qp(connections[c].qp, &attr, IBV_QP_STATE) == 0);
+  }
+  printf("left");
+  for (int c = 0; c < QPS; ++c) printf(" %llu", (unsigned long long)connections[c].completed);
+  printf("\n");
+  exit(0);
+}
+
 static void hear(const char* role, const char* file) {
   static uint64_t heard, told;
   char text[32] = "", path[512];
@@ -295,10 +313,17 @@ static void hear(const char* role, const char* file) {
   if (from == NULL) return;
   const int any = fgets(text, sizeof(text), from) != NULL;
   fclose(from);
-  const uint64_t asked = any ? strtoull(text, NULL, 10) : 0;
-  if (asked <= heard) return;
+  char what[16] = "";
+  unsigned long long asked = 0;
+  if (!any || sscanf(text, "%llu %15s", &asked, what) != 2 || asked <= heard) return;
   heard = asked;
-  ask();
+  const int leaves = strncmp(what, "leave", 5) == 0;
+  paused = strcmp(what, role[0] == 'a' ? "pause" : "deaf") == 0 || (paused && leaves);
+  if (leaves && role[0] == 'a') leave(role, what);
+  if (strcmp(what, "all") == 0)
+    ask(ADDS);
+  else if (strcmp(what, "reads") == 0 && role[0] == 'b')
+    ask(0);
 }
 
 static void a(int rank, const char* role, const char* asked, const char* stop) {
@@ -313,7 +338,7 @@ static void a(int rank, const char* role, const char* asked, const char* stop) {
     }
     const int c = (int)(mixed(3000, ++random) % QPS);
     struct connection* to = &connections[c];
-    if (!to->over && to->n - to->completed < AHEAD - AHEAD / 2 + 1) {
+    if (!paused && !to->over && to->n - to->completed < AHEAD - AHEAD / 2 + 1) {
       const uint64_t stream = (uint64_t)(rank * QPS + c);
       /* The last one is a SEND, so that it is heard of. */
       post_message(c, stream, last && (to->n + 1) % 2 == 0 ? LAST : 0);
@@ -357,13 +382,16 @@ static void receive(int rank, const struct ibv_wc* wc) {
   post_receive((int)of, i);
 }
 
-static void b(int rank, const char* role, const char* asked) {
+static void b(int rank, const char* role, const char* asked, const char* report) {
   uint64_t over = 0, rounds = 0;
   while (over < QPS) {
     struct ibv_wc wc;
-    const int n = ibv_poll_cq(receives, 1, &wc);
+    if (++rounds % 64 == 0) {
+      hear(role, asked);
+      if (access(report, F_OK) == 0) break;
+    }
+    const int n = paused ? 0 : ibv_poll_cq(receives, 1, &wc);
     MUST(n >= 0);
-    if (++rounds % 64 == 0) hear(role, asked);
     if (n == 0) {
       usleep(20);
       continue;
@@ -386,6 +414,8 @@ int main(int argc, char** argv) {
   const int accepts = role[0] == 'b', rank = role[1] - '0';
   if ((role[0] != 'a' && !accepts) || rank < 0 || rank >= PEERS) return 2;
   seed = strtoull(argv[6], NULL, 0);
+  char report[512];
+  snprintf(report, sizeof(report), "%s.report", argv[8]);
   memcpy(memory.sixteen, HERE, sizeof(memory.sixteen));
   open_adapter();
   for (int peer = 0; peer < PEERS; ++peer)
@@ -393,7 +423,7 @@ int main(int argc, char** argv) {
   if (accepts) {
     for (int c = 0; c < QPS; ++c)
       for (uint64_t i = 0; i < RECEIVES; ++i) post_receive(c, i);
-    b(rank, role, argv[7]);
+    b(rank, role, argv[7], report);
   } else {
     a(rank, role, argv[7], argv[8]);
   }
