@@ -428,6 +428,31 @@ TEST_P(FullLog, ALogThatWasGivenUpIsAnErrorWhenItIsNeeded) {
   EXPECT_NE(a().member().process.log().find("do not belong together"), std::string::npos);
 }
 
+// The log is full to the last request, and another one follows while those before it are still refused. It waits.
+TEST_P(FullLog, IsNotGivenUpBeforeAllIsSentAgain) {
+  const auto send_block = [&](std::uint64_t id) {
+    std::memset(a().at(kBlock), static_cast<int>('a' + id), kBlockBytes);
+    a().post_send(id, IBV_WR_SEND, kBlock, kBlockBytes);
+  };
+  const auto take_block = [&](std::uint64_t id) {
+    b().post_receive(id, kBlock, kBlockBytes);
+    EXPECT_EQ(describe(b().wait()), describe(id, IBV_WC_SUCCESS));
+    EXPECT_EQ(*b().at(kBlock + kBlockBytes - 1), static_cast<char>('a' + id));
+  };
+  const Image image = b().checkpoint();
+  for (std::uint64_t id = 0; id < 3; ++id) {
+    send_block(id);
+    take_block(id);
+    expect_sent(id);
+  }
+  go_back(1, image);
+  send_block(3);
+  ::usleep(200'000);  // in which all that is sent again is refused
+  EXPECT_EQ(a().member().process.log().find("is given up"), std::string::npos);
+  for (std::uint64_t id = 0; id < 4; ++id) take_block(id);
+  expect_sent(3);
+}
+
 TEST_P(GoingBack, WhatMakesNoSenseIsRefused) {
   const Image image = b().checkpoint();
   const BackendOps& ops = b().ops();
