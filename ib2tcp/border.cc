@@ -166,6 +166,15 @@ std::uint64_t logged_since(std::uint32_t cluster) {
   return all ? border->logged_since(cluster) : kGateNothing;
 }
 
+int judge_cluster(std::uint32_t cluster, int failed) {
+  EngineGuard guard;
+  const Border* border = g_engine->border.get();
+  if (border == nullptr || cluster >= kMaxBackendClusters || cluster == border->index()) return EINVAL;
+  g_engine->qps.for_each([&](Qp& qp) { qp.on_cluster_judged(cluster, failed != 0); });
+  g_engine->want_turn();
+  return 0;
+}
+
 int set_gate(std::uint32_t cluster, const GateState* others) {
   EngineGuard guard;
   Border* border = g_engine->border.get();

@@ -116,6 +116,7 @@ void clc_collected(std::uint32_t sn);
 std::uint64_t gate_earliest(std::uint32_t cluster);
 int set_gate(std::uint32_t cluster, const GateState* others);
 std::uint64_t logged_since(std::uint32_t cluster);
+int judge_cluster(std::uint32_t cluster, int failed);
 std::size_t identity(void* buffer, std::size_t capacity);
 int restore_identity(const void* buffer, std::size_t bytes);
 int want_number(BackendNumber kind, std::uint32_t number);

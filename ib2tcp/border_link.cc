@@ -106,7 +106,7 @@ Link::Admission Link::resume_queue(const FrameHeader& header) {
   if (qp != nullptr && qp->is_connected_to(*this, header.src_qpn))
     qp->on_resume(header);
   else if ((qp == nullptr || !qp->repeats_refusal(*this, header.src_qpn)) && header.operand1 != 0)
-    refuse(header);
+    refuse(header, qp == nullptr || qp->state() == IBV_QPS_ERR ? kGoneForGood : 0);
   return stream_ != nullptr ? Admission::kTaken : Admission::kEnds;
 }
 
@@ -234,6 +234,7 @@ void Link::follow(const Endpoint& successor) {
   peer_ = successor;
   first_address = 0;
   backoff_ns_ = 0;
+  silent_ = absent_ = false;  // that was the one before
   border_->incarnation = successor.incarnation;
   border_->shut = g_engine->border->incarnation_of(border_->cluster) != border_->incarnation;
   if (!border_->shut && !border_->frozen) kick_queues();

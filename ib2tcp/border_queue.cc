@@ -111,6 +111,22 @@ void Qp::on_peer_gone() {
   tell_gate();
 }
 
+// Retries have run out. If all requests are logged, and the peer's cluster has failed, it can go back; the agent
+// knows.
+bool Qp::asks_whether_lost() {
+  if (kept_ == nullptr || kept_->unlogged || !is_at_border() || g_host->cluster_lost == nullptr) return false;
+  tries_ = 0;
+  kept_->lost = true;
+  g_host->cluster_lost(link_->cluster());
+  return true;
+}
+
+void Qp::on_cluster_judged(unsigned cluster, bool failed) {
+  if (kept_ == nullptr || !kept_->lost || !is_at_border() || link_->cluster() != cluster) return;
+  kept_->lost = false;
+  if (!failed && connected() && !sq_.empty() && !link_->up() && !link_->being_made()) fail(IBV_WC_RETRY_EXC_ERR);
+}
+
 // --- sending ---
 
 // Datagrams, and all frames to another cluster.

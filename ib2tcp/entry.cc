@@ -120,6 +120,7 @@ constexpr BackendOps kOps = {
     .gate_earliest = gate_earliest,
     .set_gate = set_gate,
     .logged_since = logged_since,
+    .judge_cluster = judge_cluster,
     .clc_collected = clc_collected,
     .identity = identity,
     .restore_identity = restore_identity,

@@ -131,6 +131,74 @@ TEST_P(GoingBack, QueuePairsWaitForAsLongAsTheReceiverIsAway) {
   expect_sent(1);
 }
 
+// The word of a recovery comes later than retries last.
+TEST_P(GoingBack, QueuePairsWaitBeforeAnybodyKnowsThatTheReceiverGoesBack) {
+  post_receive(0);
+  send();
+  expect_received(0);
+  expect_sent(0);
+  const Image image = b().checkpoint();
+  a().member().process.others_fail_ = true;
+  b().end();
+  send();
+  const auto asked = [&] {
+    std::lock_guard<std::mutex> guard(a().member().process.mutex_);
+    return a().member().process.lost_clusters_[1];
+  };
+  ASSERT_TRUE(eventually([&] { return asked() >= 2; }, 20000));
+  ibv_wc wc;
+  EXPECT_FALSE(a().poll(&wc));
+  EXPECT_EQ(a().state(), IBV_QPS_RTS);
+  go_back(1, image);
+  post_receive(1);
+  expect_received(1);
+  expect_sent(1);
+}
+
+// What is known of the process before says nothing of the one that has come back, which takes its time.
+TEST_P(GoingBack, QueuePairsWaitWhileTheReceiverIsBeingRestored) {
+  post_receive(0);
+  send();
+  expect_received(0);
+  expect_sent(0);
+  const Image image = b().checkpoint();
+  Process& process = a().member().process;
+  process.others_fail_ = true;
+  b().end();
+  send();
+  ASSERT_TRUE(eventually([&] {
+    std::lock_guard<std::mutex> guard(process.mutex_);
+    return process.lost_clusters_[1] != 0;
+  }));
+  ASSERT_EQ(a().ops().cluster_gone(1, 0), 0);
+  process.others_fail_ = false;  // its processes live again
+  incarnations_[1] = 1;
+  std::copy(std::begin(incarnations_), std::end(incarnations_), a().member().state.incarnations);
+  a().member().tell();
+  b().before_opening = [this] {
+    b().member().process.stop_helper();
+    ::usleep(1'500'000);  // longer than retries last
+    b().member().process.start_helper();
+  };
+  b().restart(image, incarnations_);
+  post_receive(1);
+  expect_received(1);
+  expect_sent(1);
+}
+
+// It fails as anywhere if nobody of the peer's cluster has died.
+TEST_P(GoingBack, APeerThatHasEndedIsAnError) {
+  post_receive(0);
+  send();
+  expect_received(0);
+  expect_sent(0);
+  b().end();
+  send();
+  EXPECT_EQ(describe(a().wait()), describe(1, IBV_WC_RETRY_EXC_ERR));
+  std::lock_guard<std::mutex> guard(a().member().process.mutex_);
+  EXPECT_EQ(a().member().process.lost_clusters_[1], 1);
+}
+
 TEST_P(GoingBack, LargeWritesComeAgainWithTheBytesOfThen) {
   const auto write = [&](char fill, std::uint64_t id) {
     std::memset(a().at(kBlock), fill, kBlockBytes);
@@ -360,6 +428,31 @@ TEST_P(FullLog, ALogThatWasGivenUpIsAnErrorWhenItIsNeeded) {
   EXPECT_NE(a().member().process.log().find("do not belong together"), std::string::npos);
 }
 
+// The log is full to the last request, and another one follows while those before it are still refused. It waits.
+TEST_P(FullLog, IsNotGivenUpBeforeAllIsSentAgain) {
+  const auto send_block = [&](std::uint64_t id) {
+    std::memset(a().at(kBlock), static_cast<int>('a' + id), kBlockBytes);
+    a().post_send(id, IBV_WR_SEND, kBlock, kBlockBytes);
+  };
+  const auto take_block = [&](std::uint64_t id) {
+    b().post_receive(id, kBlock, kBlockBytes);
+    EXPECT_EQ(describe(b().wait()), describe(id, IBV_WC_SUCCESS));
+    EXPECT_EQ(*b().at(kBlock + kBlockBytes - 1), static_cast<char>('a' + id));
+  };
+  const Image image = b().checkpoint();
+  for (std::uint64_t id = 0; id < 3; ++id) {
+    send_block(id);
+    take_block(id);
+    expect_sent(id);
+  }
+  go_back(1, image);
+  send_block(3);
+  ::usleep(200'000);  // in which all that is sent again is refused
+  EXPECT_EQ(a().member().process.log().find("is given up"), std::string::npos);
+  for (std::uint64_t id = 0; id < 4; ++id) take_block(id);
+  expect_sent(3);
+}
+
 TEST_P(GoingBack, WhatMakesNoSenseIsRefused) {
   const Image image = b().checkpoint();
   const BackendOps& ops = b().ops();
@@ -464,6 +557,36 @@ TEST_P(OrderOfCompletions, HoldsOverProcesses) {
   EXPECT_EQ(describe(b(1).wait()), describe(3, IBV_WC_SUCCESS));
   EXPECT_EQ(describe(a(1).wait()), describe(3, IBV_WC_SUCCESS));
   EXPECT_EQ(a(1).ops().gate_earliest(1), kGateNothing);
+}
+
+// A1's messages have all run, and B1 destroyed its queue pair before the CLC: nobody can say how far it has come.
+TEST_P(OrderOfCompletions, APeerThatWasDestroyedKeepsNobodyWaiting) {
+  send(0, 1);
+  b(0).destroy();
+  const Image second = b(1).checkpoint();
+  send(1, 2);
+  shut_gates();
+  b(1).end();
+  ++incarnations_[1];
+  for (unsigned i = 0; i < 2; ++i) EXPECT_EQ(a(i).ops().cluster_gone(1, incarnations_[1] - 1), 0);
+  const std::string identity = b(0).identity();
+  ClusterState state = b(0).member().state;
+  b(0).end();
+  std::copy(std::begin(incarnations_), std::end(incarnations_), state.incarnations);
+  Member without(exchange_, GetParam(), state, identity);
+  without.freeze(false);
+  b(1).restart(second, incarnations_);
+  for (unsigned i = 0; i < 2; ++i) {
+    std::copy(std::begin(incarnations_), std::end(incarnations_), a(i).member().state.incarnations);
+    a(i).member().tell();
+  }
+  EXPECT_TRUE(eventually([&] { return a(0).ops().gate_earliest(1) == kGateNothing; }));
+  exchange_gates();
+  b(1).post_receive(2, kReceived, 8);
+  EXPECT_EQ(describe(b(1).wait()), describe(2, IBV_WC_SUCCESS));
+  // What it sends now fails, and does not wait for a cluster that lives.
+  a(0).post_send(3, IBV_WR_SEND, kNumbers, 8);
+  EXPECT_EQ(describe(a(0).wait()), describe(3, IBV_WC_RETRY_EXC_ERR));
 }
 
 // The other way round it need not hold, and B may well wait for it: B1 had no receive before B2's message.

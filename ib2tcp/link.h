@@ -180,7 +180,7 @@ class Link {
   void finish_frame();
   void feed_sink(Input* in);
   void feed_sink_carefully(const char* from, std::size_t bytes);
-  void refuse(const FrameHeader& header);
+  void refuse(const FrameHeader& header, std::uint32_t why = 0);  // `why`: kGoneForGood, of a RESUME
   void note_done(const FrameHeader& header);
   void keep_datagram(const Input& in);
   void flush_done();

@@ -340,7 +340,7 @@ void Link::flush_done() {
   g_engine->want_turn();
 }
 
-void Link::refuse(const FrameHeader& header) {
+void Link::refuse(const FrameHeader& header, std::uint32_t why) {
   FrameHeader answer{};
   answer.version = kWireVersion;
   answer.opcode = Opcode::kNak;
@@ -348,6 +348,7 @@ void Link::refuse(const FrameHeader& header) {
   answer.dest_qpn = header.src_qpn;
   answer.src_qpn = header.dest_qpn;
   answer.seq = header.seq;
+  answer.imm = why;
   if (g_engine->paused.load(std::memory_order_relaxed)) answer.flags = kFlagPaused;
   send_loose(answer);
 }

@@ -129,6 +129,7 @@ class Qp {
   void on_border_open();
   // The peer's cluster went back: nobody knows yet what has to be sent again.
   void on_peer_gone();
+  void on_cluster_judged(unsigned cluster, bool failed);
   void look_at_gate_again();
   // Its log was full, or there is none.
   bool sends_unlogged_to(unsigned cluster) const;
@@ -222,6 +223,8 @@ class Qp {
   void wait_at_gate();
   void tell_gate();
   void leave_gate();
+  bool asks_whether_lost();
+  void forget_peer();
   void note_read();  // by the peer
   void note_new_connection();
 

@@ -385,7 +385,7 @@ void Qp::on_timer() {
   const bool awaits_peer = kept_ != nullptr && kept_->restored;  // whose cluster may go back, too
   const bool counts =
       !sq_.empty() && attr_.timeout != 0 && !awaits_peer && (link_ == nullptr || !link_->being_made());
-  if (counts && tries_++ >= attr_.retry_cnt) {
+  if (counts && tries_++ >= attr_.retry_cnt && !(odd_ && asks_whether_lost())) {
     fail(IBV_WC_RETRY_EXC_ERR);
     return;
   }

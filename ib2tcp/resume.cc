@@ -223,8 +223,10 @@ bool Qp::has_history() const {
   return reliable() && (established_ || sq_.sent != 0 || (kept_ != nullptr && kept_->restored));
 }
 
+// Or has to hear: what others wait for at the gate.
 bool Qp::has_something_to_say() const {
-  return !sq_.empty() || nak_ != Syndrome::kNone || (kept_ != nullptr && kept_->restored);
+  return !sq_.empty() || nak_ != Syndrome::kNone ||
+         (kept_ != nullptr && (kept_->restored || first_to_replay() != kNothingLeft));
 }
 
 // Says which request is expected here, and sends none until the peer has said so, too.
@@ -353,10 +355,20 @@ void Qp::on_replay_ack(std::uint32_t ack) {
   link_->ready(*this);
 }
 
+// The peer's cluster went back to a CLC at which its queue pair was there no more: nothing is to be sent to it again.
+// What is in the queue fails as it would have, by its retries. The log stays, for a queue pair that has come back and
+// ended a moment ago, and whose cluster goes back once more.
+void Qp::forget_peer() {
+  if (kept_ == nullptr || !kept_->unknown) return;
+  kept_->unknown = false;
+  tell_gate();
+}
+
 // True if the refusal is of a request that on_nak() does not know: sent again, or of a RESUME.
 bool Qp::on_border_nak(const FrameHeader& header) {
   const bool counts = (header.flags & kFlagPaused) == 0 && !g_engine->paused.load(std::memory_order_relaxed);
   if (wait_ == Wait::kResume && header.syndrome == Syndrome::kNotReady) {
+    if (header.imm == kGoneForGood) forget_peer();
     // There is no such queue pair, or it is not connected. It is asked again when the timer has run out.
     if (counts && attr_.timeout != 0 && !sq_.empty() && tries_++ >= attr_.retry_cnt) fail(IBV_WC_RETRY_EXC_ERR);
     return true;

@@ -24,6 +24,7 @@ struct Kept {
   std::deque<BorderLogEntry*> log;  // ascending, in the shim's memory
   bool unlogged = false;            // something has left that is not in it
   bool waits_for_room = false;      // the next request does not fit into it
+  bool lost = false;                // retries have run out, and the agent has been asked whether the peer comes back
 
   std::deque<BorderResult> results;  // of atomics that ran here, ascending; at most kMostResults
 

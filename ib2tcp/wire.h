@@ -64,6 +64,9 @@ enum class Syndrome : std::uint8_t {
   kRemoteOperation = 5,
 };
 
+// `imm` of kNotReady that answers a RESUME: no queue pair with that history will come.
+inline constexpr std::uint32_t kGoneForGood = 1;
+
 struct FrameHeader {
   std::uint8_t version;
   Opcode opcode;

@@ -423,7 +423,7 @@ def later(case: Case) -> str:
 
 
 def border(case: Case) -> str:
-    """A pair over the border: no log yet, so nobody goes back alone; a third cluster that is connected to none may."""
+    """A pair over the border, with messages both ways: nobody goes back alone; a third cluster that is connected to none may."""
     fed = Recovered(case, clusters=("C",), options=("--policy", "index"))
     port = free_port()
     words = [fed.pingpong, "-p", str(port), "-s", "4096", "-n", str(10**9)]
@@ -442,7 +442,7 @@ def border(case: Case) -> str:
     check(record["wired"] == [fed.cluster("B")["index"]], f"the manifest of A says {record['wired']}")
     for cluster in ("A", "B"):
         result = fed.command("restart", "--job", "fed", "--cluster", cluster, code=REFUSED)
-        check("no log yet" in result.stderr and "connected to cluster" in result.stderr, f"the refusal says {result.stderr}")
+        check("has to go back, too" in result.stderr and "connected to cluster" in result.stderr, f"the refusal says {result.stderr}")
     fed.check_alive()  # nothing was ended
     before = fed.identity("A") + fed.identity("B")
     fed.kill("C")

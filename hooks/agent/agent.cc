@@ -23,6 +23,7 @@
 #include "hooks/agent/join.h"
 #include "hooks/agent/leaving.h"
 #include "hooks/agent/loader_thread.h"
+#include "hooks/agent/lost_clusters.h"
 #include "hooks/agent/own_checkpoints.h"
 #include "hooks/agent/own_cluster.h"
 #include "hooks/agent/round.h"
@@ -102,9 +103,24 @@ Status watch_with_room(std::uint64_t* token) {
 int wait_ms() {
   int least = own_checkpoint_wait_ms();
   if (!is_in_cluster()) return least;
-  for (const int wait : {forced_clc_wait_ms(), gates_wait_ms()})
+  for (const int wait : {forced_clc_wait_ms(), lost_clusters_wait_ms(), gates_wait_ms()})
     if (least < 0 || (wait >= 0 && wait < least)) least = wait;
   return least;
+}
+
+// What a member does whenever it has been woken, and as long as it is one.
+void look_around() {
+  (void)make_descriptor_room().ok();  // a checkpoint that finds none says so
+  end_if_told();
+  end_with_the_job(g_job.exchange, g_job.info.epoch);
+  launcher_take_events(g_job.exchange, g_job.info.epoch);
+  if (is_in_cluster()) {
+    hear_incarnations();
+    judge_lost_clusters();
+    look_at_gates();
+  }
+  answer_checkpoint_request();
+  answer_status_request();
 }
 
 // A member that ends takes with it what a cluster that went back has not got again yet. Nothing wakes the program's
@@ -121,12 +137,8 @@ void stay_until_all_is_sent_again() {
           g_job.info.member);
     }
     raw_sleep_ms(gates_wait_ms());
-    end_if_told();
-    end_with_the_job(g_job.exchange, g_job.info.epoch);
-    hear_incarnations();
-    look_at_gates();
-    answer_checkpoint_request();
-    answer_status_request();
+    look_around();
+    give_back_descriptor_room();
   }
   g_agent.stays.store(false);
 }
@@ -156,16 +168,7 @@ void* agent_main(void*) {
       ::syscall(SYS_poll, &cancel, 1, kExchangeLostMs);
       token = 0;
     }
-    (void)make_descriptor_room().ok();  // a checkpoint that finds none says so
-    end_if_told();
-    end_with_the_job(g_job.exchange, g_job.info.epoch);
-    launcher_take_events(g_job.exchange, g_job.info.epoch);
-    if (is_in_cluster()) {
-      hear_incarnations();
-      look_at_gates();
-    }
-    answer_checkpoint_request();
-    answer_status_request();
+    look_around();
     start_own_checkpoint();
     if (is_in_cluster()) start_forced_clc();
     give_back_descriptor_room();

@@ -87,6 +87,8 @@ class Participant {
     (void)cluster;
     return ~std::uint64_t{0};
   }
+  // The answer to note_lost_cluster(): whether a process of the cluster has died, so that it may go back.
+  virtual void judge_cluster(unsigned cluster, bool failed) { (void)cluster, (void)failed; }
   // No CLC of this member's cluster before that one is gone back to: other clusters forget what it has.
   virtual void clc_collected(federation::Sn sn) { (void)sn; }
   // Whether a cluster could be served that goes back: to a moment after this.
@@ -101,6 +103,9 @@ class Participant {
 // For the participant: a message waits for a CLC of this member's cluster. Any thread, with locks held; returns at
 // once.
 void note_held_message();
+
+// Likewise: requests to that cluster have run out of retries, and wait until Participant::judge_cluster().
+void note_lost_cluster(unsigned cluster);
 
 // Likewise, before this process connects a queue pair or an address handle to a process of `cluster`: the job hears
 // that both clusters are wired. Any thread of the program's, and the agent's. Fails if the exchange does: then

@@ -90,8 +90,8 @@ std::string key_of(std::uint32_t member) {
 }
 
 std::string board_file() {
-  return job_paths(g_job.info.directory, g_job.info.job).top + "/gates-" + g_job.info.epoch + "-" +
-         std::to_string(g_gates.plan.number);
+  return job_paths(g_job.info.directory, g_job.info.job).top + "/" +
+         gate_board_name(g_job.info.epoch, g_gates.plan.number);
 }
 
 bool say(const Values& left) {

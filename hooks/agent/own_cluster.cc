@@ -11,6 +11,7 @@
 #include "hooks/agent/gate.h"
 #include "hooks/agent/incarnations.h"
 #include "hooks/agent/join.h"
+#include "hooks/agent/lost_clusters.h"
 #include "hooks/job/decisions.h"
 #include "hooks/job/member_record.h"
 #include "hooks/raw/tasks.h"
@@ -109,6 +110,7 @@ void begin_anew(unsigned index, std::uint32_t generation) {
   g_undecided = Undecided();
   forget_forced_clc();
   forget_gates();
+  forget_lost_clusters();
 }
 
 // Words of recoveries so far. Clusters that come later have the first incarnation.
@@ -122,6 +124,7 @@ Status begin_with_words(Exchange& exchange, const char* epoch) {
 
 void let_go_of(unsigned cluster, federation::Incarnation incarnation) {
   shut_gate(cluster);
+  note_return(cluster);
   if (g_agent.participant == nullptr) return;
   if (const Status s = g_agent.participant->cluster_gone(cluster, incarnation); !s.ok())
     log_line(LogLevel::kError, "%s", s.text());
@@ -393,6 +396,7 @@ void describe_own_cluster(JsonWriter& writer) {
     writer.value(g_agent.participant != nullptr ? g_agent.participant->logged_since(i) : std::uint64_t{0});
   writer.end_array().member("held", held.size()).member("delivered_early", g_cluster.delivered_early);
   writer.member("stops", g_cluster.stops);
+  describe_lost_clusters(writer);
   describe_forced_clc(writer);
   writer.end_object();
 }

@@ -34,7 +34,8 @@ struct ViewedCluster {
   std::size_t held = 0;     // connections with a message that waits for a CLC
   double held_s = 0;        // the longest wait
   std::uint64_t delivered_early = 0, stops = 0;
-  std::string refusal;  // of the latest CLC that a message asked for; "": none
+  std::set<unsigned> waits_for;  // clusters that have failed while requests to them wait
+  std::string refusal;           // of the latest CLC that a message asked for; "": none
 
   std::size_t kept() const;
   std::size_t forced() const;  // of all that were committed in this epoch

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "hooks/job/cluster.h"
 #include "hooks/job/decisions.h"
@@ -213,10 +215,14 @@ std::optional<std::uint64_t> logged_since(const MemberStatus& member, unsigned c
   return std::nullopt;
 }
 
-// Tests try it (federation_alone.py). Nobody else does before it has run for long: the gate has stood still before.
-bool goes_back_alone() {
-  const char* text = std::getenv("SHADOWIB_GOES_BACK_ALONE");
-  return text != nullptr && std::strcmp(text, "1") == 0;
+// Files by which members have told each other what they send again (agent/gate_board.h): those of earlier recoveries.
+// All members have heard of this one.
+void remove_gate_boards(const std::string& directory, const std::string& kept) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("gates-") && name != kept) ::unlink(entry.path().c_str());
+  }
 }
 
 }  // namespace
@@ -277,16 +283,15 @@ Status Recovery::judge() const {
       const RecoveredCluster* with = going_back(other.index);
       if (with != nullptr ? !were_wired(cluster, *with) : !federation_.are_wired(cluster.index, other.index))
         continue;
-      if (with == nullptr && goes_back_alone()) {
+      if (with == nullptr) {
         SHADOWIB_TRY(judge_survivors(cluster, other, &first));
         continue;
       }
       return Status::of(
           Code::kRefused, EOPNOTSUPP,
-          "cluster %.32s cannot go back to %.90s: it %s connected to cluster %.32s, and messages between them "
-          "have no log yet; `shadowib restart %.64s` goes to the newest set of all",
-          cluster.name.c_str(), set.c_str(), with != nullptr ? "was" : "is", other.name.c_str(),
-          options_.job.c_str());
+          "cluster %.32s cannot go back to %.90s: it was connected to cluster %.32s, which has to go back, too, and "
+          "that is done for a single cluster only; `shadowib restart %.64s` goes to the newest set of all",
+          cluster.name.c_str(), set.c_str(), other.name.c_str(), options_.job.c_str());
     }
   }
   return {};
@@ -403,6 +408,7 @@ Status Recovery::publish_line() {
 Status Recovery::tidy() {
   Exchange& exchange = *view_.exchange;
   SHADOWIB_TRY(exchange.remove(death_key(view_.epoch)));  // of a rank that may come back now
+  remove_gate_boards(job_paths(view_.directory, options_.job).top, gate_board_name(view_.epoch, plan_.number));
   for (const RecoveredCluster& cluster : back_) {
     std::set<std::uint32_t> coming;
     for (const SetMember& member : cluster.manifest.members) coming.insert(member.index);

@@ -95,6 +95,12 @@ std::string recovery_key(std::string_view epoch, std::uint64_t number, std::stri
   return key += rest;
 }
 
+std::string gate_board_name(std::string_view epoch, std::uint64_t number) {
+  std::string name = "gates-";
+  name += epoch;
+  return name += "-" + std::to_string(number);
+}
+
 std::string incarnations_key(std::string_view epoch) { return std::string(epoch) + "/control/recovery"; }
 
 std::string wired_key(std::string_view epoch, unsigned from, unsigned to) {

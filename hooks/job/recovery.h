@@ -58,6 +58,8 @@ Fields encode_word(const IncarnationWord& word);
 [[nodiscard]] Status decode_word(const Fields& fields, IncarnationWord* word);  // kCorrupt names the field
 
 std::string recovery_key(std::string_view epoch, std::uint64_t number, std::string_view rest);
+// The name of a file in the job's directory (agent/gate_board.h).
+std::string gate_board_name(std::string_view epoch, std::uint64_t number);
 std::string incarnations_key(std::string_view epoch);
 // `to` kManyClusters: a multicast group, where all meet that have come to any.
 inline constexpr unsigned kManyClusters = federation::kMaxClusters;

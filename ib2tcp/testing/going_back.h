@@ -40,8 +40,9 @@ class Side {
   }
   ~Side() { end(); }
 
-  std::uint8_t rnr_retry = 7;  // for ever; before connect_to()
-  bool sends = true;           // goes to RTS
+  std::uint8_t rnr_retry = 7;                    // for ever; before connect_to()
+  bool sends = true;                             // goes to RTS
+  std::function<void()> before_opening = [] {};  // of a restart: all is there but the border, which is shut
 
   Member& member() { return *member_; }
   const BackendOps& ops() { return member_->process.ops(); }
@@ -147,6 +148,16 @@ class Side {
     return image;
   }
 
+  void destroy() {
+    EXPECT_EQ(ops().destroy_qp(qp_), 0);
+    qp_ = nullptr;
+  }
+  std::string identity() {
+    std::string identity(ops().identity(nullptr, 0), '\0');
+    ops().identity(identity.data(), identity.size());
+    return identity;
+  }
+
   // As SIGKILL.
   void end() {
     if (member_ == nullptr) return;
@@ -169,6 +180,7 @@ class Side {
     saved_completions_.assign(image.completions.begin(), image.completions.end());
     for (const auto& post : receives_) post(*this);
     for (const auto& post : sends_) post(*this);
+    before_opening();
     member_->freeze(false);
   }
 
@@ -220,9 +232,8 @@ class Side {
       saved_completions_.push_back(wc);
     }
     image.completions.assign(saved_completions_.begin(), saved_completions_.end());
-    image.identity.resize(ops().identity(nullptr, 0));
+    image.identity = identity();
     EXPECT_GT(image.identity.size(), 0u);
-    ops().identity(image.identity.data(), image.identity.size());
     image.results.resize(64);
     EXPECT_EQ(ops().border_state(qp_, &image.border, image.results.data(), image.results.size()), 0);
     image.results.resize(image.border.results);

@@ -89,6 +89,13 @@ struct Fake {
     std::lock_guard<std::mutex> guard(me().mutex_);
     me().wanted_clcs_.emplace_back(cluster, sn);
   }
+  // The thread that answers has no lock of the backend.
+  static void cluster_lost(std::uint32_t cluster) {
+    std::lock_guard<std::mutex> guard(me().mutex_);
+    ++me().lost_clusters_[cluster];
+    me().unanswered_ |= 1u << cluster;
+    me().ops().wake();
+  }
   static BorderLogEntry* entry_of(const std::shared_ptr<char[]>& entry) {
     return reinterpret_cast<BorderLogEntry*>(entry.get());
   }
@@ -156,7 +163,8 @@ struct Fake {
                                              .log_add = log_add,
                                              .log_next = log_next,
                                              .log_trim = log_trim,
-                                             .log_clear = log_clear};
+                                             .log_clear = log_clear,
+                                             .cluster_lost = cluster_lost};
 };
 
 template <int... N>
@@ -248,7 +256,12 @@ Process::Process(std::shared_ptr<FakeExchange> exchange, const ProcessOptions& o
 void Process::start_helper() {
   stop_ = false;
   helper_ = std::thread([this] {
-    while (!stop_) ops_.progress(-1);
+    while (!stop_) {
+      ops_.progress(-1);
+      const std::uint32_t asked = unanswered_.exchange(0);
+      for (std::uint32_t cluster = 0; cluster < kMaxBackendClusters; ++cluster)
+        if ((asked >> cluster & 1) != 0) ops_.judge_cluster(cluster, others_fail_ ? 1 : 0);
+    }
   });
 }
 

@@ -86,6 +86,10 @@ class Process {
   FakeLog fake_log_;  // under log_mutex_
   std::mutex log_mutex_;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> wanted_clcs_;  // HostServices::needs_clc, under mutex_
+  // HostServices::cluster_lost: what the agent answers, and how often each has been asked about.
+  std::atomic<bool> others_fail_{false};
+  std::map<std::uint32_t, int> lost_clusters_;  // under mutex_
+  std::atomic<std::uint32_t> unanswered_{0};    // a bit for each
   void set_errno(int value) { errno_ = value; }
   std::string log() {
     std::lock_guard<std::mutex> guard(mutex_);

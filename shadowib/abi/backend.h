@@ -23,7 +23,7 @@
 
 namespace shadowib {
 
-inline constexpr uint32_t kBackendAbiVersion = 13;
+inline constexpr uint32_t kBackendAbiVersion = 14;
 
 // LIDs that ib2tcp gives to guests of a job begin here, so that a member knows one by its address. A process is a
 // guest if HostServices::config has SHADOWIB_GUEST.
@@ -161,6 +161,11 @@ struct HostServices {
   void (*log_trim)(struct ibv_qp* qp, uint32_t number);
   // All go: the connection has ended, or its log is given up.
   void (*log_clear)(struct ibv_qp* qp);
+
+  // A queue pair whose requests are in the log has run out of retries, since its peer's process is not there. It goes
+  // on trying until BackendOps::judge_cluster answers that the peer's cluster will not go back. nullptr: it fails at
+  // once. Any thread, with locks of the backend held; returns at once. May be called again and again.
+  void (*cluster_lost)(uint32_t cluster);
 };
 
 // The functions of a backend. A slot left null means EOPNOTSUPP to the program unless said otherwise.
@@ -319,6 +324,10 @@ struct BackendOps {
   // Nanoseconds of CLOCK_REALTIME. If that cluster goes back to a later moment, all connections of now have what it
   // needs. kGateNothing: never. 0: there was no connection. Any thread.
   uint64_t (*logged_since)(uint32_t cluster);
+  // The answer to HostServices::cluster_lost. 1: the cluster has failed and may go back, so that queue pairs to it
+  // wait; they ask again. 0: those that have asked, and are still without a connection, fail. 0, or EINVAL. Any
+  // thread.
+  int (*judge_cluster)(uint32_t cluster, int failed);
   // No CLC of this cluster before that number is gone back to: peers trim their logs. 0: some day they will, so that
   // requests wait for room in a full log. Else it is given up.
   void (*clc_collected)(uint32_t sn);

@@ -74,7 +74,9 @@ void add_cluster_options(Command* command, ClusterOptions* options) {
       ->add_option(
           "--cluster", options->cluster,
           "The cluster of the job that CMD belongs to: each is checkpointed\nalone, while the others run on. "
-          "All processes of a job name one,\nor none; default $SHADOWIB_CLUSTER")
+          "All processes of a job name one,\nor none; default $SHADOWIB_CLUSTER. Its messages to others are "
+          "kept,\nfor one "
+          "that goes back ($SHADOWIB_LOG_BYTES, default 256M)")
       ->not_empty("a cluster")
       ->type_name("NAME");
   command

@@ -56,6 +56,9 @@ Json cluster_json(const FederationView& federation, const ViewedCluster& cluster
             {"held_s", cluster.held_s},
             {"delivered_early", cluster.delivered_early},
             {"stops", cluster.stops}};
+  json["waits_for"] = Json::array();
+  for (const unsigned other : cluster.waits_for)
+    if (other < federation.clusters.size()) json["waits_for"].push_back(federation.clusters[other].name);
   if (!cluster.refusal.empty()) json["refusal"] = cluster.refusal;
   if (cluster.running) {
     json["sn"] = cluster.running->sn;
@@ -123,6 +126,11 @@ void print_clusters(const FederationView& federation) {
     if (cluster.delivered_early != 0)
       std::printf("cluster %s has delivered %llu messages without a checkpoint, since it was refused (--hold)\n",
                   cluster.name.c_str(), static_cast<unsigned long long>(cluster.delivered_early));
+    if (!cluster.waits_for.empty())
+      std::printf(
+          "cluster %s has messages that wait for cluster %s, which has failed: `shadowib restart --job` takes it "
+          "back\n",
+          cluster.name.c_str(), names_of(federation, {cluster.waits_for.begin(), cluster.waits_for.end()}).c_str());
     if (!cluster.refusal.empty())
       std::printf("cluster %s: messages wait, and its checkpoint is refused: %s\n", cluster.name.c_str(),
                   cluster.refusal.c_str());

@@ -22,7 +22,6 @@ struct SavedBorder {
   std::vector<unsigned char> identity;                     // empty: nothing was kept
   std::unordered_map<const void*, std::uint32_t> numbers;  // real ones, by object
   std::unordered_map<const ShadowQp*, SavedQueuePair> queue_pairs;
-  BorderCounts counts;
 };
 bool g_goes_back = false;
 
@@ -47,8 +46,6 @@ void note_queue_pair(const ShadowQp& qp) {
     rc = g_backend.border_state(qp.real, &now.state, now.results.data(), now.results.size());
   }
   if (rc == ENOENT) return;
-  ++saved().counts.connections;
-  if (rc != 0 || now.state.unlogged != 0) ++saved().counts.lost;
   if (rc == 0) saved().queue_pairs.emplace(&qp, std::move(now));
 }
 
@@ -80,7 +77,6 @@ void note_border() {
 
 void set_goes_back(bool goes_back) { g_goes_back = goes_back; }
 bool goes_back() { return g_goes_back; }
-BorderCounts border_counts() { return saved().counts; }
 
 Status restore_adapter() {
   if (!g_goes_back || registry().contexts.empty()) return {};

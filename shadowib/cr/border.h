@@ -18,13 +18,6 @@ void note_border();
 void set_goes_back(bool goes_back);
 bool goes_back();
 
-// Connections to other clusters that the last note_border() found, for the set's record. `lost` ones cannot be
-// brought back: their log was given up, or they are of a kind that has none.
-struct BorderCounts {
-  unsigned connections = 0, lost = 0;
-};
-BorderCounts border_counts();
-
 // --- For rebuild.cc, in this order. They do nothing unless goes_back(). ---
 // The backend has been loaded, and no device listed. Freezes the border. kRefused: the image has no such state, or
 // the backend cannot take it.

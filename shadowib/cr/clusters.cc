@@ -14,6 +14,7 @@ namespace {
 static_assert(kMaxBackendClusters == federation::kMaxClusters);
 
 void on_held(std::uint32_t, std::uint32_t) { note_held_message(); }
+void on_lost(std::uint32_t cluster) { note_lost_cluster(cluster); }
 
 federation::PerCluster all_clusters(const std::uint32_t (&numbers)[kMaxBackendClusters]) {
   federation::PerCluster result(kMaxBackendClusters);
@@ -31,6 +32,7 @@ Status tell_border(const federation::RunningCluster& cluster, federation::Policy
   std::copy(cluster.depends.of.begin(), cluster.depends.of.end(), state.depends);
   std::copy(cluster.incarnations.of.begin(), cluster.incarnations.of.end(), state.incarnations);
   set_needs_clc_handler(on_held);
+  set_cluster_lost_handler(on_lost);
   const int error = tell_cluster(state);
   if (error == 0) return {};
   return Status::of(Code::kRefused, error,

@@ -52,6 +52,7 @@ class VerbsParticipant final : public Participant {
       log_line(LogLevel::kError, "the backend has no gate for messages that cluster %u gets again", cluster);
   }
   std::uint64_t gate_earliest(unsigned cluster) override { return shadowib::gate_earliest(cluster); }
+  void judge_cluster(unsigned cluster, bool failed) override { shadowib::judge_cluster(cluster, failed); }
   void clc_collected(federation::Sn sn) override { tell_clc_collected(sn); }
   std::uint64_t logged_since(unsigned cluster) override { return shadowib::logged_since(cluster); }
   void freeze_border(bool frozen) override { shadowib::freeze_border(frozen); }

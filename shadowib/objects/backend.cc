@@ -152,7 +152,8 @@ const HostServices kHost = {.abi_version = kBackendAbiVersion,
                             .log_add = host_log_add,
                             .log_next = host_log_next,
                             .log_trim = host_log_trim,
-                            .log_clear = host_log_clear};
+                            .log_clear = host_log_clear,
+                            .cluster_lost = host_cluster_lost};
 
 // The directory of libshadowib.so, symbolic links resolved: <lib>. Backends are in <lib>/shadowib/.
 std::string library_directory() {

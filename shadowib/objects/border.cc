@@ -21,6 +21,7 @@ std::atomic<bool> g_in_cluster{false};
 bool g_frozen = false;
 bool g_loaded = false;  // a backend that is told of changes
 std::atomic<void (*)(std::uint32_t, std::uint32_t)> g_needs_clc{nullptr};
+std::atomic<void (*)(std::uint32_t)> g_cluster_lost{nullptr};
 
 int tell_backend() {
   if (g_backend.set_cluster == nullptr || g_backend.freeze_border == nullptr || g_backend.held_stamps == nullptr ||
@@ -109,10 +110,23 @@ std::uint64_t logged_since(std::uint32_t cluster) {
   return g_backend.logged_since != nullptr ? g_backend.logged_since(cluster) : kGateNothing;
 }
 
+void judge_cluster(std::uint32_t cluster, bool failed) {
+  Inside inside;
+  SpinGuard guard(g_border_lock);
+  if (g_in_cluster && g_loaded && g_backend.judge_cluster != nullptr)
+    g_backend.judge_cluster(cluster, failed ? 1 : 0);
+}
+
 void set_needs_clc_handler(void (*handler)(std::uint32_t, std::uint32_t)) { g_needs_clc = handler; }
 
 void host_needs_clc(std::uint32_t cluster, std::uint32_t sn) {
   if (auto* const handler = g_needs_clc.load()) handler(cluster, sn);
+}
+
+void set_cluster_lost_handler(void (*handler)(std::uint32_t)) { g_cluster_lost = handler; }
+
+void host_cluster_lost(std::uint32_t cluster) {
+  if (auto* const handler = g_cluster_lost.load()) handler(cluster);
 }
 
 int tell_loaded_backend() {

@@ -38,6 +38,8 @@ int tell_gate(std::uint32_t cluster, const GateState& others);
 // BackendOps::gate_earliest and logged_since; without a backend kGateNothing and 0.
 std::uint64_t gate_earliest(std::uint32_t cluster);
 std::uint64_t logged_since(std::uint32_t cluster);
+// BackendOps::judge_cluster. Threads: as tell_cluster.
+void judge_cluster(std::uint32_t cluster, bool failed);
 // BackendOps::clc_collected.
 void tell_clc_collected(std::uint32_t sn);
 // Before a queue pair is destroyed, reset or put into the error state by the program: waits until clusters that went
@@ -49,9 +51,14 @@ void await_sending_again();
 // program, with locks of the backend held: it must return at once and call nothing of the backend. nullptr: none.
 void set_needs_clc_handler(void (*handler)(std::uint32_t cluster, std::uint32_t sn));
 
+// Likewise when the processes of a cluster may be lost (HostServices::cluster_lost).
+void set_cluster_lost_handler(void (*handler)(std::uint32_t cluster));
+
 // --- For backend.cc ---
 // HostServices::needs_clc.
 void host_needs_clc(std::uint32_t cluster, std::uint32_t sn);
+// HostServices::cluster_lost.
+void host_cluster_lost(std::uint32_t cluster);
 // A backend has been loaded: tells it what has been told before. 0, or an errno as tell_cluster.
 int tell_loaded_backend();
 // The loaded backend is abandoned: nothing is told until another one is loaded. That one begins as not frozen.

@@ -12,8 +12,7 @@ namespace shadowib {
 namespace {
 
 constexpr std::size_t kFirstChunk = 4096, kLargestChunk = 256 << 10;
-constexpr std::size_t kDefaultLimit =
-    0;  // no cluster with connections to others goes back yet: a copy would be in vain
+constexpr std::size_t kDefaultLimit = std::size_t{256} << 20;
 
 std::atomic<std::size_t> g_bytes{0};
 

@@ -40,7 +40,7 @@ class BorderLog {
   mutable const Chunk* looked_at_ = nullptr;  // by next()
 };
 
-// "256M", "1G", "65536": the bound of a process's logs. Anything else is the default: no log.
+// "256M", "1G", "65536": the bound of a process's logs. Anything else is the default, 256M. 0: no log.
 std::size_t parse_log_bytes(const char* text);
 
 }  // namespace shadowib

@@ -1,0 +1,218 @@
+// The gates of clusters that went back, as one member's agent keeps them: what it tells its participant and others,
+// and when they open.
+#include "hooks/agent/gate.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "hooks/agent/agent_state.h"
+#include "hooks/agent/gate_board.h"
+#include "hooks/agent/own_cluster.h"
+#include "hooks/job/current_job.h"
+#include "hooks/job/job_directory.h"
+
+namespace shadowib {
+namespace {
+
+constexpr std::uint64_t kNothing = std::numeric_limits<std::uint64_t>::max(), kUnknown = 0;
+constexpr char kEpoch[] = "g0.test";
+constexpr unsigned kBack = 1;  // this member is of cluster 0
+
+class FakeParticipant : public Participant {
+ public:
+  Status settle(const SettleContext&) override { return {}; }
+  Status quiesce() override { return {}; }
+  void resume() override {}
+  Status restart(const JobInfo&, Exchange*) override { return {}; }
+  void describe(std::string*) override {}
+  void set_gate(unsigned cluster, std::uint64_t earliest, bool) override { others[cluster] = earliest; }
+  std::uint64_t gate_earliest(unsigned cluster) override { return cluster == kBack ? left : kNothing; }
+  std::uint64_t logged_since(unsigned cluster) override { return cluster == kBack ? since : 0; }
+
+  std::array<std::uint64_t, federation::kMaxClusters> others{};
+  std::uint64_t left = kNothing, since = 1;
+};
+
+class AgentGate : public ::testing::Test {
+ protected:
+  AgentGate() {
+    std::string name = ::testing::TempDir() + "gate-XXXXXX";
+    top_ = ::mkdtemp(name.data());
+    EXPECT_TRUE(Exchange::open("dir:" + top_ + "/x", true, &exchange_).ok());
+    g_job.exchange = exchange_.get();
+    std::strcpy(g_job.info.epoch, kEpoch);
+    std::strcpy(g_job.info.directory, top_.c_str());
+    std::strcpy(g_job.info.job, "job");
+    std::filesystem::create_directories(job_paths(g_job.info.directory, g_job.info.job).top);
+    g_job.info.member = 0;
+    g_agent.participant = &participant_;
+    begin_cluster_anew(*exchange_);
+    participant_.others.fill(kNothing);
+  }
+  ~AgentGate() override {
+    begin_cluster_anew(*exchange_);
+    g_agent.participant = nullptr;
+    g_job.exchange = nullptr;
+    g_job.info = {};
+    std::filesystem::remove_all(top_);
+  }
+
+  // The word of a recovery: the cluster's next incarnation lives.
+  void tell_word() {
+    IncarnationWord word;
+    word.n = ++words_;
+    word.incarnations = federation::PerCluster(2);
+    word.incarnations[0] = 1;
+    word.incarnations[1] = 1 + static_cast<federation::Incarnation>(words_);
+    EXPECT_TRUE(take_word(word));
+  }
+  // Its line. `replaying`: members that say what they send again.
+  void publish_line(std::uint64_t number, const std::vector<std::uint32_t>& replaying) {
+    RecoveryPlan plan;
+    plan.back = {kBack};
+    plan.sns = federation::PerCluster(2);
+    plan.incarnations = federation::PerCluster(2);
+    plan.incarnations[0] = 1;
+    plan.incarnations[1] = 1 + static_cast<federation::Incarnation>(words_);
+    plan.generation = 1;
+    plan.replaying = replaying;
+    EXPECT_TRUE(exchange_->claim(recovery_key(kEpoch, number, "line"), encode_fields(encode_plan(plan))).ok());
+  }
+  void other_says(std::uint64_t number, std::uint32_t member, const std::string& left) {
+    EXPECT_TRUE(
+        exchange_
+            ->publish(recovery_key(kEpoch, number, "gate/" + std::to_string(member)), encode_fields({{"left", left}}))
+            .ok());
+  }
+  std::string said(std::uint64_t number) {
+    std::string text;
+    bool found = false;
+    Fields fields;
+    EXPECT_TRUE(exchange_->get(recovery_key(kEpoch, number, "gate/0"), &text, &found).ok());
+    return found && decode_fields(text, &fields) ? "left " + field_text(fields, "left") : "nothing";
+  }
+  std::uint64_t told() const { return participant_.others[kBack]; }
+
+  FakeParticipant participant_;
+  std::string top_;
+  std::unique_ptr<Exchange> exchange_;
+  std::uint64_t words_ = 0;
+};
+
+TEST_F(AgentGate, IsShutByTheWordAndOpensWhenNobodyHasAnythingLeft) {
+  EXPECT_EQ(gates_wait_ms(), -1);
+  EXPECT_FALSE(must_send_again());
+  participant_.left = 500;
+  tell_word();
+  EXPECT_EQ(told(), kUnknown);
+  EXPECT_GE(gates_wait_ms(), 0);
+  EXPECT_TRUE(must_send_again());
+  look_at_gates();  // there is no line yet
+  EXPECT_EQ(told(), kUnknown);
+  publish_line(1, {0, 7});
+  look_at_gates();
+  EXPECT_EQ(said(1), "left 1:500");
+  EXPECT_EQ(told(), kUnknown) << "member 7 has not said anything";
+  other_says(1, 7, "1:300");
+  look_at_gates();
+  EXPECT_EQ(told(), 300u);
+  participant_.left = kNothing;
+  look_at_gates();
+  EXPECT_EQ(said(1), "left ");
+  EXPECT_FALSE(must_send_again()) << "others do, this one does not";
+  EXPECT_GE(gates_wait_ms(), 0);
+  other_says(1, 7, "");
+  look_at_gates();
+  EXPECT_EQ(told(), kNothing);
+  EXPECT_EQ(gates_wait_ms(), -1);
+}
+
+TEST_F(AgentGate, AMemberStaysUntilItHasSentAllAndSaidSo) {
+  participant_.left = 500;
+  tell_word();
+  publish_line(1, {0});
+  EXPECT_TRUE(must_send_again());
+  look_at_gates();
+  EXPECT_TRUE(must_send_again());
+  participant_.left = kNothing;
+  EXPECT_TRUE(must_send_again()) << "others have not heard of it";
+  look_at_gates();
+  EXPECT_FALSE(must_send_again());
+}
+
+TEST_F(AgentGate, TheLineOfAnEarlierRecoveryOpensNothing) {
+  tell_word();
+  publish_line(1, {0});
+  tell_word();  // the first command has died, and the next one has told, and has no line yet
+  look_at_gates();
+  EXPECT_EQ(told(), kUnknown);
+  publish_line(2, {0});
+  look_at_gates();
+  EXPECT_EQ(told(), kNothing);
+}
+
+TEST_F(AgentGate, WhoEndedInAnOrderlyWayHasNothingLeft) {
+  tell_word();
+  publish_line(1, {0, 7});
+  EXPECT_TRUE(exchange_->publish(std::string(kEpoch) + "/gone/7", encode_fields({})).ok());
+  for (int looks = 0; looks < 1000 && gates_wait_ms() >= 0; ++looks) {
+    look_at_gates();
+    ::usleep(5000);
+  }
+  EXPECT_EQ(told(), kNothing);
+}
+
+// Values only grow, whichever way they come.
+TEST_F(AgentGate, TheBoardIsHeardAsWell) {
+  tell_word();
+  publish_line(1, {0, 7});
+  other_says(1, 7, "1:300");
+  GateBoard board(job_paths(g_job.info.directory, g_job.info.job).top + "/" + gate_board_name(kEpoch, 1));
+  GateBoard::Values values;
+  values.fill(kNothing);
+  values[kBack] = 400;
+  board.write(7, values);
+  look_at_gates();
+  EXPECT_EQ(told(), 400u);
+  values[kBack] = 350;
+  board.write(7, values);
+  look_at_gates();
+  EXPECT_EQ(told(), 400u);
+  values[kBack] = kNothing;
+  board.write(7, values);
+  look_at_gates();
+  EXPECT_EQ(told(), kNothing);
+}
+
+TEST_F(AgentGate, AClusterThatWasNeverConnectedHasNone) {
+  participant_.since = 0;
+  tell_word();
+  EXPECT_EQ(told(), kNothing);
+  EXPECT_EQ(gates_wait_ms(), -1);
+}
+
+// A process that joins while others send again: what it sends is new.
+TEST_F(AgentGate, ANewcomerWaitsToo) {
+  publish_line(1, {7});
+  std::vector<RecoveryPlan> plans;
+  ASSERT_TRUE(read_plans(*exchange_, kEpoch, &plans, nullptr).ok());
+  shut_gates_of(plans, 0);
+  EXPECT_EQ(told(), kNothing) << "the participant hears of it when it is there";
+  tell_gates();
+  EXPECT_EQ(told(), kUnknown);
+  other_says(1, 7, "1:300");
+  look_at_gates();
+  EXPECT_EQ(told(), 300u);
+  other_says(1, 7, "");
+  look_at_gates();
+  EXPECT_EQ(told(), kNothing);
+}
+
+}  // namespace
+}  // namespace shadowib
