@@ -80,7 +80,8 @@ void Checkpoints::start(unsigned keep, double timeout_s, bool kill) {
   ::fcntl(pipe[1], F_SETFL, 0);
   char timeout[32];
   std::snprintf(timeout, sizeof(timeout), "%g", timeout_s);
-  std::vector<std::string> words{"checkpoint", settings_.job, "--timeout", timeout, "--keep", std::to_string(keep)};
+  std::vector<std::string> words{"checkpoint", settings_.job, "--timeout", timeout};
+  if (keep != 0) words.insert(words.end(), {"--keep", std::to_string(keep)});
   if (kill) words.emplace_back("--kill");
   if (!settings_.metrics.empty()) words.insert(words.end(), {"--metrics", settings_.metrics});
   said_.clear();

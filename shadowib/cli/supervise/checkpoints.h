@@ -29,7 +29,7 @@ class Checkpoints {
   void stop();
   // True if it is time for a checkpoint, and none is under way.
   bool due() const;
-  // Takes one. `keep`: how many sets stay.
+  // Takes one. `keep`: how many sets stay; 0: all.
   void start(unsigned keep) { start(keep, settings_.timeout_s, false); }
   // The last one: members end once it is committed.
   void start_last(unsigned keep, double timeout_s) { start(keep, timeout_s, true); }

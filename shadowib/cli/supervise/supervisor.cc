@@ -71,13 +71,19 @@ int Supervisor::run() {
   }
 }
 
-std::vector<std::uint32_t> Supervisor::sets() const {
+Status Supervisor::sets(std::vector<std::uint32_t>* numbers) const {
   std::vector<StoredSet> stored;
-  std::vector<std::uint32_t> numbers;
-  if (!open_directory_store(settings_.common.directory)->list(&stored).ok()) return {};
+  numbers->clear();
+  SHADOWIB_TRY(open_directory_store(settings_.common.directory)->list(&stored));
   for (const StoredSet& set : stored)
-    if (set.committed && set.job == settings_.job) numbers.push_back(set.number);
-  return numbers;
+    if (set.committed && set.job == settings_.job) numbers->push_back(set.number);
+  return {};
+}
+
+// How many sets a checkpoint leaves; 0: all.
+unsigned Supervisor::to_keep() const {
+  std::vector<std::uint32_t> numbers;
+  return sets(&numbers).ok() ? bounds_.to_keep(settings_.keep, numbers) : 0;
 }
 
 // Whoever lives is not started a second time. Waits for commands that are about to bring members back.
@@ -115,7 +121,9 @@ bool Supervisor::start() {
   note_committed();
   time_over_ = !adopted_ && time_is_short();
   if (adopted_ || ending_signal_ != 0 || time_over_) return true;
-  const std::vector<std::uint32_t> order = bounds_.order(sets());
+  std::vector<std::uint32_t> numbers;
+  if (Status s = sets(&numbers); !s.ok()) return not_started(s);
+  const std::vector<std::uint32_t> order = bounds_.order(numbers);
   set_ = order.empty() ? kFromTheBeginning : order.front();
   if (!order.empty() && bounds_.all_refused(order)) {
     why_ = "none of the job's " + std::to_string(order.size()) + " sets can be restarted; the last reason: " + why_;
@@ -169,7 +177,9 @@ Supervisor::End Supervisor::watch() {
 }
 
 void Supervisor::note_committed() {
-  for (const std::uint32_t number : sets()) bounds_.committed(number);
+  std::vector<std::uint32_t> numbers;
+  (void)sets(&numbers).ok();
+  for (const std::uint32_t number : numbers) bounds_.committed(number);
   const std::vector<PastEvent> events = events_of(settings_);
   save_time_s_ = save_time_s(events);
   if (settings_.until_s != 0)
@@ -185,10 +195,9 @@ void Supervisor::take_checkpoints() {
   if (last && checkpoints_.command() <= 0 && !std::exchange(hurried_, true)) checkpoints_.hurry();
   const bool due = alone_since_ns_ == 0 && checkpoints_.due() && (last || !announced_.is_too_soon());
   if (due && last)
-    checkpoints_.start_last(bounds_.to_keep(settings_.keep, sets()),
-                            std::max(std::isinf(left_s()) ? settings_.timeout_s : left_s(), 1.0));
+    checkpoints_.start_last(to_keep(), std::max(std::isinf(left_s()) ? settings_.timeout_s : left_s(), 1.0));
   else if (due)
-    checkpoints_.start(bounds_.to_keep(settings_.keep, sets()));
+    checkpoints_.start(to_keep());
   if (checkpoints_.step()) note_committed();
 }
 
@@ -249,8 +258,8 @@ bool Supervisor::pause(std::int64_t ms) {
 }
 
 void Supervisor::finish() {
-  const std::vector<std::uint32_t> all = sets();
-  if (saved_ && !all.empty())
+  std::vector<std::uint32_t> all;
+  if (saved_ && sets(&all).ok() && !all.empty())
     on_event_.run("saved", "", set_name(settings_.job, *std::max_element(all.begin(), all.end())));
   on_event_.finish();
 }

@@ -67,7 +67,9 @@ class Supervisor {
   bool end_everyone(const std::string& why, ByTheTime by_the_time = ByTheTime::kNot);
   bool pause(std::int64_t ms);
   int give_up(const std::string& why);
-  std::vector<std::uint32_t> sets() const;
+  // Numbers of the job's committed sets. While they cannot be told, nothing is started, and no set is removed.
+  Status sets(std::vector<std::uint32_t>* numbers) const;
+  unsigned to_keep() const;
   std::string name_of_set() const { return set_ == kFromTheBeginning ? "" : set_name(settings_.job, set_); }
 
   const SuperviseSettings& settings_;

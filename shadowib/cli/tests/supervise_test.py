@@ -734,6 +734,23 @@ class Supervise(unittest.TestCase):
     def await_look(self, process):
         """Until the supervisor has looked once more: it passes on a signal between two looks."""
         for _ in range(2):
+    def test_sets_that_cannot_be_listed(self):
+        """They are there still: nothing is begun anew, and no checkpoint removes any."""
+        process = self.supervise_pair("--interval", "1000")
+        self.await_pair(process)
+        self.command("checkpoint", "demo")
+        sets = self.dir / "sets"
+        sets.rename(self.top / "away")
+        sets.symlink_to("sets")
+        os.kill(self.pingpongs()[0], signal.SIGKILL)
+        self.wait_for("three tries", lambda: process.log.read_text().count("cannot read directory") >= 3, process)
+        sets.unlink()
+        (self.top / "away").rename(sets)
+        self.wait_for("a restart", lambda: "restored 2 processes" in process.log.read_text(), process)
+        self.assertNotIn("from the beginning", process.log.read_text())
+        self.command("checkpoint", "demo", "--kill")
+        self.end(process, SAVED)
+
             before = (self.top / "told").read_text()
             process.send_signal(signal.SIGUSR1)
             self.wait_for("the signal", lambda before=before: (self.top / "told").read_text() != before, process)
