@@ -25,10 +25,15 @@ std::int64_t ns(double seconds) { return static_cast<std::int64_t>(seconds * 1e9
 
 }  // namespace
 
+Status read_events(const SuperviseSettings& settings, std::vector<PastEvent>* events) {
+  unsigned torn = 0;
+  const Status status = read_history(settings.common.directory, settings.job, events, &torn);
+  return status.code() == Code::kNotFound ? Status() : status;
+}
+
 std::vector<PastEvent> events_of(const SuperviseSettings& settings) {
   std::vector<PastEvent> events;
-  unsigned torn = 0;
-  if (!read_history(settings.common.directory, settings.job, &events, &torn).ok()) events.clear();
+  (void)read_events(settings, &events).ok();
   return events;
 }
 

@@ -11,7 +11,9 @@
 
 namespace shadowib::cli {
 
-// The job's history; empty if there is none that can be read.
+// The job's history; empty if it has none.
+Status read_events(const SuperviseSettings& settings, std::vector<PastEvent>* events);
+// Likewise, and empty if it cannot be read: for what may be missed, as times for the next checkpoint.
 std::vector<PastEvent> events_of(const SuperviseSettings& settings);
 
 class Checkpoints {

@@ -33,9 +33,6 @@ std::string seconds(std::int64_t ms) {
 
 int Supervisor::run() {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // what CMD leaves behind is to be found
-  const std::vector<PastEvent> events = events_of(settings_);
-  bounds_.remember(events);
-  unplanned_ = !ended_as_planned(events);
   for (;;) {
     if (!start()) return give_up(why_);
     if (ending_signal_ != 0) return kBySignal + ending_signal_;
@@ -112,12 +109,20 @@ bool Supervisor::adopt() {
 
 // False: there is nothing to start from any more; why_ says so.
 bool Supervisor::start() {
-  const std::vector<PastEvent> events = events_of(settings_);
+  std::vector<PastEvent> events;
+  if (Status s = read_events(settings_, &events); !s.ok()) return not_started(s);
+  if (!std::exchange(knows_past_, true)) {
+    bounds_.remember(events);
+    unplanned_ = !ended_as_planned(events);
+  }
   saves_before_ = ends_on_request(events);
   restarts_before_ = count_events(events, "restart");
   is_started_ = true;
   adopted_ = adopt();
-  if (adopted_) set_ = set_of_life(events_of(settings_));
+  if (adopted_) {
+    if (Status s = read_events(settings_, &events); !s.ok()) return not_started(s);
+    set_ = set_of_life(events);
+  }
   note_committed();
   time_over_ = !adopted_ && time_is_short();
   if (adopted_ || ending_signal_ != 0 || time_over_) return true;
@@ -205,7 +210,7 @@ void Supervisor::take_checkpoints() {
 void Supervisor::end_for_the_time() {
   const std::string over = std::string("the time is over (") + limit() + ")";
   const double age_s = age_of_newest_set(settings_.common.directory, settings_.job);
-  saved_ = was_saved();
+  saved_ = was_saved(events_of(settings_));
   if (saved_) {
     tell(settings_, "the job is saved and has ended; start this command again to go on");
   } else {

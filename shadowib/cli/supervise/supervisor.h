@@ -42,11 +42,11 @@ class Supervisor {
   End watch();
   // Looks at the locks and, once it has ended, at the command. False: the job goes on.
   bool judge(int wait_status, End* end);
-  bool judge_end(const Lives& lives, int wait_status, End* end);
+  End judge_end(const Lives& lives, int wait_status);
   End not_restarted(const std::string& how, int code);
   End failed(const std::string& how, const MemberLife* who, int wait_status);
   bool came_back() const;
-  bool was_saved() const;
+  bool was_saved(const std::vector<PastEvent>& events) const;
   void note_failure(const std::string& how, const MemberLife* who) const;
   void note_committed();
   void take_checkpoints();
@@ -85,6 +85,7 @@ class Supervisor {
   std::uint32_t set_ = kFromTheBeginning;
   std::int64_t restarts_before_ = 0;  // likewise, restarts that have brought the job back
   bool adopted_ = false, unplanned_ = false, started_once_ = false;
+  bool knows_past_ = false, told_unreadable_ = false;  // of the history
   bool is_started_ = false;  // the present start has brought something to look after
   AnnouncedEnd announced_;
   double last_save_s_ = 0;   // as long before settings_.until_s

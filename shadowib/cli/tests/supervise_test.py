@@ -695,6 +695,26 @@ class Supervise(unittest.TestCase):
             file.truncate(image.stat().st_size // 2)
         self.assertIn("none of the job's 1 sets can be restarted", self.end(self.supervise_pair(), GIVEN_UP))
 
+    def test_a_history_that_cannot_be_read(self):
+        """It is needed to tell a death from a save: nothing is started without it."""
+        process = self.supervise_pair("--interval", "1000")
+        self.await_pair(process)
+        self.command("checkpoint", "demo", "--kill")
+        self.end(process, SAVED)
+        history = self.dir / "history/demo"
+        history.rename(self.top / "away")
+        history.symlink_to("demo")
+        process = self.supervise_pair("--interval", "1000")
+        self.wait_for("two tries", lambda: process.log.read_text().count("next try") >= 2 or self.pingpongs(), process)
+        history.unlink()
+        (self.top / "away").rename(history)
+        self.wait_for("a restart", lambda: "restored 2 processes" in process.log.read_text(), process)
+        os.kill(self.pingpongs()[0], signal.SIGKILL)
+        self.wait_for("a failure", lambda: "died; the others are ended" in process.log.read_text(), process)
+        self.wait_for("a restart", lambda: process.log.read_text().count("restored 2 processes") == 2, process)
+        self.command("checkpoint", "demo", "--kill")
+        self.end(process, SAVED)
+
     def test_a_damaged_set_is_passed_over(self):
         process = self.supervise_pair("--interval", "1000")
         self.await_pair(process)
@@ -713,6 +733,23 @@ class Supervise(unittest.TestCase):
             file.truncate(image.stat().st_size // 2)
         os.kill(self.pingpongs()[0], signal.SIGKILL)
         self.assertIn("none of the job's 2 sets can be restarted", self.end(process, GIVEN_UP))
+
+    def test_sets_that_cannot_be_listed(self):
+        """They are there still: nothing is begun anew, and no checkpoint removes any."""
+        process = self.supervise_pair("--interval", "1000")
+        self.await_pair(process)
+        self.command("checkpoint", "demo")
+        sets = self.dir / "sets"
+        sets.rename(self.top / "away")
+        sets.symlink_to("sets")
+        os.kill(self.pingpongs()[0], signal.SIGKILL)
+        self.wait_for("three tries", lambda: process.log.read_text().count("cannot read directory") >= 3, process)
+        sets.unlink()
+        (self.top / "away").rename(sets)
+        self.wait_for("a restart", lambda: "restored 2 processes" in process.log.read_text(), process)
+        self.assertNotIn("from the beginning", process.log.read_text())
+        self.command("checkpoint", "demo", "--kill")
+        self.end(process, SAVED)
 
     def test_a_refusal_says_nothing_against_the_set(self):
         """The place lacks something for a while, a file here: the newest set waits for it, and no older one is taken."""
@@ -734,23 +771,6 @@ class Supervise(unittest.TestCase):
     def await_look(self, process):
         """Until the supervisor has looked once more: it passes on a signal between two looks."""
         for _ in range(2):
-    def test_sets_that_cannot_be_listed(self):
-        """They are there still: nothing is begun anew, and no checkpoint removes any."""
-        process = self.supervise_pair("--interval", "1000")
-        self.await_pair(process)
-        self.command("checkpoint", "demo")
-        sets = self.dir / "sets"
-        sets.rename(self.top / "away")
-        sets.symlink_to("sets")
-        os.kill(self.pingpongs()[0], signal.SIGKILL)
-        self.wait_for("three tries", lambda: process.log.read_text().count("cannot read directory") >= 3, process)
-        sets.unlink()
-        (self.top / "away").rename(sets)
-        self.wait_for("a restart", lambda: "restored 2 processes" in process.log.read_text(), process)
-        self.assertNotIn("from the beginning", process.log.read_text())
-        self.command("checkpoint", "demo", "--kill")
-        self.end(process, SAVED)
-
             before = (self.top / "told").read_text()
             process.send_signal(signal.SIGUSR1)
             self.wait_for("the signal", lambda before=before: (self.top / "told").read_text() != before, process)
