@@ -95,7 +95,7 @@ Supervisor::End Supervisor::not_restarted(const std::string& how, int code) {
 
 Supervisor::End Supervisor::failed(const std::string& how, const MemberLife* who, int wait_status) {
   why_ = how;
-  unplanned_ = true;
+  planned_set_ = kFromTheBeginning;
   checkpoints_.stop();
   if (!came_back()) job_.await_last_word(how, &wait_status);
   const bool is_noted = job_.is_restart() && !job_.has_command() && WIFEXITED(wait_status) &&

@@ -113,7 +113,7 @@ bool Supervisor::start() {
   if (Status s = read_events(settings_, &events); !s.ok()) return not_started(s);
   if (!std::exchange(knows_past_, true)) {
     bounds_.remember(events);
-    unplanned_ = !ended_as_planned(events);
+    planned_set_ = planned_end(events);
   }
   saves_before_ = ends_on_request(events);
   restarts_before_ = count_events(events, "restart");
@@ -137,12 +137,12 @@ bool Supervisor::start() {
   const bool again = std::exchange(started_once_, true);
   if (set_ != kFromTheBeginning)
     tell(settings_, "restarting " + set_name(settings_.job, set_) +
-                        (unplanned_ && settings_.roll_back ? ", files rolled back" : ""));
+                        (rolls_back() ? ", files rolled back" : ""));
   else if (again)
     tell(settings_, "starting from the beginning: there is no set yet");
   const std::vector<command_line::Host> hosts = hosts_now();
   const Status status =
-      set_ != kFromTheBeginning ? job_.restart(set_, unplanned_ && settings_.roll_back, hosts) : job_.start_command();
+      set_ != kFromTheBeginning ? job_.restart(set_, rolls_back(), hosts) : job_.start_command();
   if (!status.ok()) return not_started(status);
   if (again || set_ != kFromTheBeginning) on_event_.run("restart", why_, name_of_set());
   return true;

@@ -70,6 +70,8 @@ class Supervisor {
   // Numbers of the job's committed sets. While they cannot be told, nothing is started, and no set is removed.
   Status sets(std::vector<std::uint32_t>* numbers) const;
   unsigned to_keep() const;
+  // The job went on after the set that is started from: files are cut to their length of then.
+  bool rolls_back() const { return settings_.roll_back && set_ != planned_set_; }
   std::string name_of_set() const { return set_ == kFromTheBeginning ? "" : set_name(settings_.job, set_); }
 
   const SuperviseSettings& settings_;
@@ -84,7 +86,8 @@ class Supervisor {
   std::int64_t saves_before_ = 0;      // sets after which the job was ended on request, at the present start
   std::uint32_t set_ = kFromTheBeginning;
   std::int64_t restarts_before_ = 0;  // likewise, restarts that have brought the job back
-  bool adopted_ = false, unplanned_ = false, started_once_ = false;
+  std::uint32_t planned_set_ = kFromTheBeginning;  // with which the job has ended on request; after it nothing is done
+  bool adopted_ = false, started_once_ = false;
   bool knows_past_ = false, told_unreadable_ = false;  // of the history
   bool is_started_ = false;  // the present start has brought something to look after
   AnnouncedEnd announced_;
