@@ -183,8 +183,7 @@ Supervisor::End Supervisor::watch() {
 
 void Supervisor::note_committed() {
   std::vector<std::uint32_t> numbers;
-  (void)sets(&numbers).ok();
-  for (const std::uint32_t number : numbers) bounds_.committed(number);
+  if (sets(&numbers).ok()) bounds_.present(numbers);
   const std::vector<PastEvent> events = events_of(settings_);
   save_time_s_ = save_time_s(events);
   if (settings_.until_s != 0)
