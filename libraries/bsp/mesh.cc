@@ -372,7 +372,8 @@ void Mesh::lose(int peer, const char* how) {
     ::poll(nullptr, 0, kLookMs);
   }
   if (!is_told_ && is_first_to_tell(epoch_)) {
-    say("lost process %d in superstep %llu (%s); the job ends", peer, static_cast<unsigned long long>(shown_->superstep), how);
+    say("lost process %d in superstep %llu (%s); the job ends", peer,
+        static_cast<unsigned long long>(shown_->superstep), how);
     tell(End::kLost);
   }
   end_for_lost_peer();
