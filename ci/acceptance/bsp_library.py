@@ -155,6 +155,20 @@ def guard(case: Case, name: str) -> str:
     raise Failure(f"without {name}: {SEEDS_WITHOUT} storms are exact")
 
 
+def overtaking(case: Case) -> str:
+    """A put at once and a direct get wait until the other process has ended the superstep before. Without the wait one is wrong."""
+    def overtake(what: str) -> tuple[int, str]:
+        job = Bsp(case, f"overtake-{what}", "shm", sabotage(case, what))
+        ended = job.bsprun(2, [case.line.program("bsp_overtake"), "50"])
+        job._wait(ended, 240)
+        return ended.process.returncode, ended.text()
+    code, text = overtake("slow")
+    check(code == 0 and "right" in text, f"with its guards: {code} {text[-2000:]}")
+    code, text = overtake("begun")
+    check(code == 124 and "superstep" in text, f"without the guard: {code} {text[-2000:]}")
+    return (text.strip().splitlines() or [str(code)])[-1]
+
+
 def late_process(case: Case) -> str:
     """B13: a process of an old run lives on in the job, and writes; a new run neither meets nor hears it."""
     storm_words = [case.line.program("bsp_storm"), "5", "200"]
@@ -185,6 +199,7 @@ def run() -> int:
     line.case("B9 intervals", intervals)
     for name in ("gets_barrier", "parity", "unread_messages"):
         line.case(f"guard {name}", lambda case, n=name: guard(case, n))
+    line.case("guard begun", overtaking)
     line.case("B13 late process", late_process)
     return line.finish()
 

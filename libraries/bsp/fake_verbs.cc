@@ -14,6 +14,7 @@ using shadowib::bsp::Word;
 
 int fake_processes;
 std::vector<ibv_wc> fake_completions;
+unsigned fake_reads;
 std::vector<std::uint32_t> fake_told;
 
 namespace {
@@ -48,6 +49,11 @@ void fake_answer(const ibv_qp* qp, const ibv_send_wr& wr) {
 int fake_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr**) {
   for (; wr != nullptr; wr = wr->next) {
     if (wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) fake_answer(qp, *wr);
+    if (wr->opcode == IBV_WR_RDMA_READ) {  // peers' memory is ours
+      ++fake_reads;
+      std::memcpy(reinterpret_cast<void*>(wr->sg_list->addr), reinterpret_cast<const void*>(wr->wr.rdma.remote_addr),
+                  wr->sg_list->length);
+    }
     if ((wr->send_flags & IBV_SEND_SIGNALED) == 0) continue;
     ibv_wc completion{};
     completion.wr_id = wr->wr_id;

@@ -35,10 +35,11 @@ Mesh::Mesh(int process, int processes, std::uint64_t epoch, int spins)
       adapter_(process, processes),
       peers_(processes),
       receives_(std::max<std::uint32_t>(16, processes)) {
-  const std::size_t bytes = 2 * sizeof(Slot) * processes;
+  const std::size_t slots = 2 * sizeof(Slot) * processes, bytes = slots + sizeof(Shown);
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) fail("no memory for the slots of %d processes", processes);
   slots_ = static_cast<Slot*>(memory);
+  shown_ = reinterpret_cast<Shown*>(static_cast<std::byte*>(memory) + slots);
   slots_memory_ = adapter_.register_memory(memory, bytes, kReceiveAccess);
   if (slots_memory_ == nullptr) fail("cannot register memory: %s", std::strerror(errno));
   for (std::size_t i = 0; i < receives_.size(); ++i)
@@ -70,6 +71,7 @@ void Mesh::connect() {
     Peer& peer = peers_[i];
     peer.qp = adapter_.queue_pair(i);
     peer.slots = greeting.slots_address + 2 * sizeof(Slot) * static_cast<std::uint64_t>(process_);
+    peer.shown = greeting.slots_address + 2 * sizeof(Slot) * static_cast<std::uint64_t>(processes_);
     peer.key = greeting.slots_key;
     peer.data.sg_list = &peer.data_sge;
     peer.data.num_sge = 1;
@@ -184,6 +186,20 @@ void Mesh::write(int to, const Local& from, std::uint64_t address, std::uint32_t
     post(to, &wr, &wr, 1);
     done += part;
   }
+}
+
+// Its word of this superstep says it, too: that is sent at the superstep's end.
+void Mesh::ask_superstep(int from) {
+  if (without("begun")) return;
+  Peer& peer = peers_[from];
+  while (poll()) {
+  }
+  for (std::uint64_t there = 0; peer.arrived == barrier_ && there != shown_->superstep;) {
+    read(from, &shown_->read, slots_memory_->lkey, peer.shown + offsetof(Shown, superstep), peer.key, sizeof(there));
+    wait_reads();
+    there = shown_->read;
+  }
+  peer.superstep = shown_->superstep;
 }
 
 // Barriers.
@@ -356,8 +372,8 @@ void Mesh::lose(int peer, const char* how) {
     ::poll(nullptr, 0, kLookMs);
   }
   if (!is_told_ && is_first_to_tell(epoch_)) {
-    say("lost process %d in superstep %llu (%s); the job ends", peer, static_cast<unsigned long long>(superstep_),
-        how);
+    say("lost process %d in superstep %llu (%s); the job ends", peer,
+        static_cast<unsigned long long>(shown_->superstep), how);
     tell(End::kLost);
   }
   end_for_lost_peer();

@@ -43,12 +43,19 @@ class Mesh {
   void wait_reads();
   void write(int peer, const Local& from, std::uint64_t address, std::uint32_t key, std::uint64_t bytes);
 
+  // This process has begun that superstep: what others put in the one before is in its place. Peers can read it.
+  void begin_superstep(std::uint64_t number) { __atomic_store_n(&shown_->superstep, number, __ATOMIC_RELEASE); }
+  // Before memory of `peer` is written or read within a superstep: waits until the peer has begun it, too. Costs a READ
+  // for each peer and superstep, or nothing if the peer's word says so already.
+  void await_superstep(int peer) {
+    if (peers_[peer].superstep != shown_->superstep) ask_superstep(peer);
+  }
+
   // Waits until everything sent was received, or its receiver has sent its last word and is gone.
   void flush();
   // Tells all peers that the job ends, as well as it can: by a process's abort, or because one is gone.
   enum class End { kAbort, kLost };
   void tell(End end);
-  void superstep(std::uint64_t number) { superstep_ = number; }  // for messages
 
  private:
   struct Peer {
@@ -56,6 +63,8 @@ class Mesh {
     ibv_send_wr data{}, word{};
     ibv_sge data_sge{}, word_sge{};
     std::uint64_t slots = 0;        // address of our slots there
+    std::uint64_t shown = 0;        // address of its Shown
+    std::uint64_t superstep = 0;    // that it is known to have begun
     std::uint32_t arrived = 0;      // words
     std::uint32_t unsignaled = 0;   // requests since the last one that completes
     std::uint32_t outstanding = 0;  // requests that may still take room in the queue
@@ -63,11 +72,16 @@ class Mesh {
     std::uint32_t key = 0;
     bool is_pinged = false;
   };
+  struct Shown {  // behind the slots
+    alignas(64) std::uint64_t superstep;
+    alignas(64) std::uint64_t read;  // where a peer's superstep arrives
+  };
   enum class Kind : std::uint64_t { kPosted, kRead, kPing };
 
   void post(int peer, ibv_send_wr* first, ibv_send_wr* last, std::uint32_t count);
   void post_one(int peer, ibv_send_wr* wr, Kind kind);
   void make_room(int peer);
+  void ask_superstep(int peer);
   bool may_be_gone(const Peer& peer) const { return is_aborting_ || (is_last_ && peer.arrived == barrier_); }
   bool poll();  // false: nothing was there
   void take(const ibv_wc& completion);
@@ -86,13 +100,13 @@ class Mesh {
   Adapter adapter_;
   std::vector<Peer> peers_;
   Slot* slots_ = nullptr;
+  Shown* shown_ = nullptr;
   ibv_mr* slots_memory_ = nullptr;
   std::uint32_t barrier_ = 0;  // words that each peer has to have sent
   int missing_ = 0;            // peers that have not
   std::uint32_t reads_ = 0;
   std::uint32_t taken_receives_ = 0;
   std::vector<ibv_recv_wr> receives_;  // a chain
-  std::uint64_t superstep_ = 0;
   bool is_aborting_ = false, is_last_ = false;
   bool is_losing_ = false, is_told_ = false;  // a peer is gone; another process has told it
 };

@@ -34,6 +34,36 @@ std::uint32_t told(Mesh::End end) {
   return fake_told.at(0);
 }
 
+void send_words(Mesh* mesh, std::uint64_t superstep) {
+  static Word word;
+  word.superstep = superstep;
+  for (int peer : {1, 2}) mesh->send_word(peer, word, {}, 0);
+}
+
+TEST(Mesh, APeerIsAskedForItsSuperstepOnceOrNotAtAll) {
+  fake_processes = 3;
+  fake_reads = 0;
+  Mesh mesh(0, 3, kFakeEpoch, 1000);
+  mesh.connect();
+  mesh.begin_barrier();
+  send_words(&mesh, 0);
+  mesh.wait_barrier();
+  mesh.begin_superstep(1);
+  mesh.await_superstep(1);
+  EXPECT_EQ(fake_reads, 1u);
+  mesh.await_superstep(1);
+  EXPECT_EQ(fake_reads, 1u) << "again in the same superstep";
+  mesh.await_superstep(2);
+  EXPECT_EQ(fake_reads, 2u) << "another peer";
+  mesh.begin_barrier();
+  send_words(&mesh, 1);
+  mesh.wait_barrier();
+  mesh.begin_superstep(2);
+  send_words(&mesh, 2);  // the peers are early
+  mesh.await_superstep(1);
+  EXPECT_EQ(fake_reads, 2u) << "its word has come already";
+}
+
 TEST(Mesh, ProcessesThatAreToldOfAnAbortExitWithItsCode) {
   const std::uint32_t word = told(Mesh::End::kAbort);  // what a child expects, nobody counts
   EXPECT_EXIT(wait_for_word(word), testing::ExitedWithCode(kAbortedExit), "");

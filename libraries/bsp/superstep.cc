@@ -93,11 +93,15 @@ void Supersteps::put_at_once(const char* call, int to, const void* source, const
                              std::uint64_t offset, std::uint64_t bytes) {
   const std::uint32_t slot = slot_of(call, to, destination, offset, bytes);
   if (bytes == 0) return;
+#ifdef SHADOWIB_BSP_PORTABLE  // a peer that computes would not answer when it is asked whether it may be written to
+  if (to != process_) return sent(to).box.put(slot, offset, source, bytes);
+#endif
   if (to == process_) {
     std::memmove(registers_.local(slot) + offset, source, bytes);
     return;
   }
   const RemoteMemory& there = registers_.remote(slot, to);
+  mesh_->await_superstep(to);
   if (const std::byte* copy = bounce(source, bytes); copy != nullptr)
     return mesh_->write(to, {copy, sent_region_->lkey}, there.address + offset, there.key, bytes);
   ibv_mr* region = register_or_fail(mesh_->adapter(), source, bytes, 0);
@@ -120,6 +124,7 @@ void Supersteps::get_now(const char* call, int from, const void* source, std::ui
     return;
   }
   const RemoteMemory& there = registers_.remote(slot, from);
+  mesh_->await_superstep(from);
   std::byte* fetched = fetched_.reserve(&mesh_->adapter(), bytes);
   mesh_->read(from, fetched, fetched_.key(), there.address + offset, there.key, bytes);
   mesh_->wait_reads();
@@ -190,7 +195,6 @@ void Supersteps::send_words(std::uint32_t flags) {
   word_.order = registers_.order() ^ (std::uint64_t{next_tag_bytes_} << 32 | next_tag_bytes_);
   word_.flags = flags;
   if (mesh_ == nullptr) return;
-  mesh_->superstep(number_);
   (flags & kEnding) != 0 ? mesh_->begin_last_barrier() : mesh_->begin_barrier();
   for (int i = 0; i < processes_; ++i) {
     if (i == process_) continue;
@@ -330,6 +334,7 @@ void Supersteps::next_superstep() {
     registers_.commit([](void* region) { ibv_dereg_mr(static_cast<ibv_mr*>(region)); });
   tag_bytes_ = next_tag_bytes_;
   ++number_;
+  if (mesh_ != nullptr) mesh_->begin_superstep(number_);
   bounced_ = 0;
   for (int i = 0; i < processes_; ++i) sent(i).box.clear();
 }
@@ -350,6 +355,7 @@ bool Supersteps::exchange(std::uint32_t flags) {
     dawdle(process_, 0);
     run_gets();
     if (!without("gets_barrier")) barrier();
+    dawdle(process_, 1);
     land_gets();
   }
   dawdle(process_, 1);
@@ -362,6 +368,7 @@ bool Supersteps::exchange(std::uint32_t flags) {
 void Supersteps::resume(std::uint64_t number, std::uint32_t tag_bytes,
                         const std::vector<RegisteredMemory>& memories) {
   number_ = number - 1;
+  if (mesh_ != nullptr) mesh_->begin_superstep(number_);
   next_tag_bytes_ = tag_bytes;
   for (const RegisteredMemory& memory : memories) push(memory.memory, memory.bytes);
   exchange(0);

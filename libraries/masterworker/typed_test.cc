@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <shadowib/masterworker.h>
 
+#include <climits>
 #include <deque>
 #include <map>
 #include <stdexcept>
@@ -222,6 +223,32 @@ TEST(TypedDeathTest, AGuestWithoutATaskSaysSo) {
   FarmInside::given = 0;
   ::unsetenv("SHADOWIB_GUEST");
   EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "^$") << "a fork";
+}
+
+// Lengths of topc.h are int: a message of 4 GiB and more was cut.
+TEST(Typed, AMessageThatIsTooLongIsAnError) {
+  EXPECT_EQ(mw::detail::most_bytes, static_cast<std::size_t>(INT_MAX));
+  mw::detail::most_bytes = 150;
+  const std::string large(150, 'x'), small(100, 'x');
+  const auto length = [](const std::string& text) { return static_cast<int>(text.size()); };
+  const auto text = [](const int& bytes) { return std::string(static_cast<std::size_t>(bytes), 'x'); };
+  int checks = 0;
+  EXPECT_THROW(mw::for_each(std::vector{large}, length, [&](const std::string&, const int&) { ++checks; }),
+               std::length_error);
+  EXPECT_EQ(checks, 0);
+  try {
+    mw::for_each(std::vector{100, 150, 100}, text, [&](const int&, const std::string&) { ++checks; });
+    ADD_FAILURE() << "nothing came out";
+  } catch (const std::runtime_error& thrown) {
+    EXPECT_STREQ(thrown.what(), "a task's input or output has 167 bytes; 150 are the limit");
+  }
+  EXPECT_EQ(checks, 2) << "of the others";
+  mw::Session session(length, [&](const std::string&, const int&) { ++checks; });
+  EXPECT_THROW(session.submit(large), std::length_error);
+  session.submit(small);
+  session.finish();
+  EXPECT_EQ(checks, 3);
+  mw::detail::most_bytes = INT_MAX;
 }
 
 TEST(Typed, ASessionWaitsForAllResults) {

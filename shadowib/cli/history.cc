@@ -98,6 +98,24 @@ Status pack_locked(const std::string& path) {
   return {};
 }
 
+// *is_whole: false if a file has been packed meanwhile; its lines may be missing.
+Status read_lines(const std::string& path, std::string* text, bool* is_whole) {
+  std::vector<std::string> names;
+  text->clear();
+  *is_whole = true;
+  const int error = system_files().list(path, &names);
+  if (error != 0) return error == ENOENT ? Status() : file_error(error, "read directory", path);
+  for (const std::string& name : names) {
+    if (!name.ends_with(kSuffix) || name[0] == '.') continue;
+    const Status status = append_lines_of(path + "/" + name, text);
+    if (status.error() == ENOENT) *is_whole = false;
+    // One of another user is never read.
+    else if (!status.ok() && status.error() != EACCES)
+      return status;
+  }
+  return {};
+}
+
 }  // namespace
 
 HistoryEvent::HistoryEvent(const char* name)
@@ -139,18 +157,11 @@ Status pack_history(const std::string& directory, const std::string& job) {
 
 Status read_history(const std::string& directory, const std::string& job, std::vector<PastEvent>* events,
                     unsigned* torn) {
-  const std::string path = history_path(directory, job);
   events->clear();
   *torn = 0;
-  std::error_code error;
-  fs::directory_iterator files(path, error);
-  if (error && error.value() != ENOENT) return file_error(error.value(), "read directory", path);
   std::string text;
-  if (!error)
-    for (const auto& entry : files)
-      if (const std::string name = entry.path().filename(); name.ends_with(kSuffix) && name[0] != '.')
-        (void)append_lines_of(entry.path(), &text).ok();  // it may have been packed since
-  std::set<std::string, std::less<>> seen;                // a line that is being packed may stand in two files
+  for (bool is_whole = false; !is_whole;) SHADOWIB_TRY(read_lines(history_path(directory, job), &text, &is_whole));
+  std::set<std::string, std::less<>> seen;  // a line that is being packed may stand in two files
   for (std::size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
     const std::string_view line = std::string_view(text).substr(at, end - at);
     PastEvent event;

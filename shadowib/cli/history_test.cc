@@ -74,6 +74,16 @@ TEST_F(HistoryTest, EventsOfOneMillisecondComeInTheOrderOfTime) {
   }
 }
 
+// An event that is missing may be the one that counts.
+TEST_F(HistoryTest, AFileThatCannotBeReadIsAnError) {
+  write(HistoryEvent("started"));
+  fs::create_directory(history_path(directory_, "j") + "/elsewhere.1.jsonl");
+  std::vector<PastEvent> events;
+  unsigned torn = 0;
+  EXPECT_EQ(read_history(directory_, "j", &events, &torn).error(), EISDIR);
+  EXPECT_TRUE(events.empty());
+}
+
 TEST_F(HistoryTest, WhatIsNoEventIsCountedAndPassedOver) {
   write(HistoryEvent("started"));
   std::ofstream(history_path(directory_, "j") + "/elsewhere.1.jsonl")

@@ -1,8 +1,10 @@
 // bsprun: starts the processes of a BSP program as one job, watches them, and ends all when one fails.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cinttypes>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -42,6 +44,18 @@ bool new_epoch(std::string* epoch) {
   std::snprintf(text, sizeof(text), "%016" PRIx64, number);
   *epoch = text;
   return read;
+}
+
+// A core of this process would tell nothing.
+void end_by(int signal) {
+  std::fflush(nullptr);
+  const rlimit none{0, 0};
+  ::setrlimit(RLIMIT_CORE, &none);
+  ::signal(signal, SIG_DFL);
+  sigset_t all;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_UNBLOCK, &all, nullptr);
+  ::raise(signal);
 }
 
 // `shadowib` does the rest, in this process's place.
@@ -98,6 +112,7 @@ int run(Options& options) {
   forget_ends(options);
   if (const std::string text = message(outcome, host); !text.empty()) complain(text, 0);
   if (options.json) std::printf("%s\n", json_of(options.job, outcome, host).c_str());
+  if (options.is_supervised && outcome.kind == Outcome::Kind::kSignal) end_by(outcome.value);
   return exit_code(outcome);
 }
 
@@ -144,6 +159,7 @@ int main(int argc, char** argv) {
       ->type_name("A=CMD");
   program.add_option("--images", options.images, "")->hidden();
   program.add_flag("--json", options.json, "at the end print an object with job and exit_code");
+  program.add_flag("--supervised", options.is_supervised, "")->hidden();
   program.add_option("--share", options.share_token, "")->hidden();
   program.add_option("--epoch", options.epoch, "")->hidden();
   program.add_option("--first", options.first, "")->hidden();

@@ -125,8 +125,11 @@ std::vector<std::string> supervise_words(const Options& options, const std::stri
   if (!options.interval.empty()) words.insert(words.end(), {"--interval", options.interval});
   if (options.keep != 0) words.insert(words.end(), {"--keep", std::to_string(options.keep)});
   if (!options.hosts.empty()) words.insert(words.end(), {"--hosts", options.hosts});
+  // Processes that have not joined the job are told of by bsprun alone.
+  words.insert(words.end(), {"--retry-on", std::to_string(kLostHost)});
   add_directory_and_json(options, &words);
-  words.insert(words.end(), {"--", bsprun, "-n", std::to_string(options.processes), "--job", options.job});
+  words.insert(words.end(),
+               {"--", bsprun, "--supervised", "-n", std::to_string(options.processes), "--job", options.job});
   if (!options.directory.empty()) words.insert(words.end(), {"--dir", options.directory});
   if (!options.backend.empty()) words.insert(words.end(), {"--backend", options.backend});
   words.push_back("--");

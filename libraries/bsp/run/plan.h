@@ -22,6 +22,7 @@ struct Options {
   std::string from;   // a set to restart, instead of a program
   unsigned keep = 0;  // so many newest sets; 0: all
   bool supervise = false, json = false;
+  bool is_supervised = false;  // started by a supervisor, to whom an exit is a result, and an end by a signal is none
   bool portable = false;
   std::vector<std::string> programs;  // of portable processes: process i runs number i modulo their count
   std::vector<std::string> runners;   // ARCHITECTURE=COMMAND, for programs of other architectures

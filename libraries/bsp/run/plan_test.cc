@@ -93,9 +93,10 @@ TEST(Supervised, AreStartedByBsprunWithoutThatOption) {
   options.backend = "ib2tcp", options.json = options.supervise = true, options.program = {"./lu", "--n", "9"};
   EXPECT_EQ(contradiction(options), "");
   EXPECT_EQ(supervise_words(options, "/bin/bsprun"),
-            (Words{"supervise", "--job",  "j",         "--interval",  "5",  "--keep", "3",     "--dir",
-                   "d",         "--json", "--",        "/bin/bsprun", "-n", "4",      "--job", "j",
-                   "--dir",     "d",      "--backend", "ib2tcp",      "--", "./lu",   "--n",   "9"}));
+            (Words{"supervise",    "--job",  "j",     "--interval", "5",      "--keep", "3",
+                   "--retry-on",   "123",    "--dir", "d",          "--json", "--",     "/bin/bsprun",
+                   "--supervised", "-n",     "4",     "--job",      "j",      "--dir",  "d",
+                   "--backend",    "ib2tcp", "--",    "./lu",       "--n",    "9"}));
   options.hosts = "a:2,b:2";
   EXPECT_EQ(contradiction(options), "");
   Words words = supervise_words(options, "/bin/bsprun");

@@ -71,6 +71,25 @@ exec sh -c "$*"
     need("restarting spread.0" in done.stderr, f"the job did not go on from a set: {done.stderr}")
 
 
+def failures_before_the_begin(bench: Bench, program: pathlib.Path):
+    """A host that cannot be reached, and a process that is killed before it has joined, are no results."""
+    down, rsh, killed = bench.work / "down", bench.work / "down_rsh", bench.work / "killed early"
+    rsh.write_text(f'''#!/bin/sh
+case "$*" in *"'--share'"*) mkdir {down} 2>/dev/null && exit 255;; esac
+shift
+exec sh -c "$*"
+''')
+    rsh.chmod(0o755)
+    for name, words in (("unreached", ["--hosts", "a:1,b:1", program, 2]),
+                        ("early", ["-n", 2, "sh", "-c", f'mkdir "{killed}" 2>/dev/null && kill -9 $$; exec {program} 2'])):
+        bench.environment["SHADOWIB_RSH"] = str(rsh)
+        done = bsprun(bench, "--job", name, "--dir", bench.work / name, "--supervise", *words)
+        del bench.environment["SHADOWIB_RSH"]
+        need(done.returncode == 0 and done.stdout == result(2, 2), f"{name}: {done.returncode} {done.stdout}{done.stderr}")
+        need("starting from the beginning" in done.stderr, f"{name}: nothing has failed: {done.stderr}")
+    need(down.exists() and killed.exists(), "nobody was unreached or killed")
+
+
 def as_json(bench: Bench, program: pathlib.Path):
     done = bsprun(bench, "-n", 2, "--job", "told", "--dir", bench.work / "told", "--json", program, 2)
     need(last_object(done.stdout) == {"job": "told", "exit_code": 0}, f"--json: {done.stdout}{done.stderr}")
@@ -106,6 +125,7 @@ def run(bench: Bench):
     keep_and_from(bench, program)
     supervised(bench, program)
     supervised_on_hosts(bench, program)
+    failures_before_the_begin(bench, program)
 
 
 if __name__ == "__main__":

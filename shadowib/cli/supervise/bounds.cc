@@ -27,7 +27,10 @@ void Bounds::remember(const std::vector<PastEvent>& events) {
   for (const PastEvent& e : events) {
     const auto number = static_cast<std::uint32_t>(e.number("number"));
     if (e.name == "started") runs = true;
-    if (e.name == "checkpoint") committed(number);
+    if (e.name == "checkpoint") {
+      if (number <= newest_) forget_from(number), newest_ = 0;  // those were removed
+      committed(number);
+    }
     if (e.name == "restart") from = number, runs = true;
     if (e.name == "ended") runs = false;
     if (e.name == "gave_up") in_a_row_ = 0;  // who starts a supervisor again gives the job new chances
@@ -40,6 +43,19 @@ void Bounds::committed(std::uint32_t number) {
   if (number <= newest_) return;
   newest_ = number;
   in_a_row_ = 0;
+}
+
+void Bounds::present(const std::vector<std::uint32_t>& sets) {
+  const auto greatest = std::max_element(sets.begin(), sets.end());
+  const std::uint32_t last = greatest == sets.end() ? kFromTheBeginning : *greatest;
+  if (last >= newest_) return committed(last);
+  newest_ = last;
+  forget_from(last + 1);
+}
+
+void Bounds::forget_from(std::uint32_t number) {
+  failures_.erase(failures_.lower_bound(number), failures_.end());
+  refused_.erase(refused_.lower_bound(number), refused_.end());
 }
 
 void Bounds::failed(std::uint32_t set) {

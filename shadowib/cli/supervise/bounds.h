@@ -26,6 +26,9 @@ class Bounds {
 
   // A set has been committed: progress, if it is newer than all before.
   void committed(std::uint32_t number);
+  // These are all sets that there are, in any order. Numbers of newer ones that are gone come again, for other sets:
+  // what is known of them is forgotten.
+  void present(const std::vector<std::uint32_t>& sets);
   // The job ran from this set, or from the beginning, and failed.
   void failed(std::uint32_t set);
   // A restart did not bring the job back. `by_the_set`: for a reason that lies in the set. Else it is one of the
@@ -46,6 +49,8 @@ class Bounds {
   unsigned to_keep(unsigned keep, const std::vector<std::uint32_t>& sets) const;
 
  private:
+  void forget_from(std::uint32_t number);
+
   const unsigned most_restarts_;
   unsigned in_a_row_ = 0;
   std::uint32_t newest_ = 0;

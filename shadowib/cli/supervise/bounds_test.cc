@@ -97,5 +97,36 @@ TEST(Bounds, AnHistoryTellsWhatEarlierSupervisorsHaveSeen) {
   EXPECT_TRUE(bounds.exhausted());
 }
 
+const std::vector<std::string> kOldLife{R"("event":"started")",
+                                        R"("event":"checkpoint","number":57)",
+                                        R"("event":"failure","member":0)",
+                                        R"("event":"restart","number":3)",
+                                        R"("event":"failure","member":0)",
+                                        R"("event":"restart","number":3)",
+                                        R"("event":"failure","member":0)"};
+
+TEST(Bounds, NumbersOfRemovedSetsComeAgain) {
+  Bounds bounds(4);
+  bounds.remember(history(kOldLife));
+  bounds.not_restarted(57, true);
+  EXPECT_TRUE(bounds.is_spent(3));
+  bounds.present({});
+  EXPECT_FALSE(bounds.is_spent(3));
+  EXPECT_FALSE(bounds.all_refused({57}));
+  EXPECT_EQ(bounds.in_a_row(), 3u);
+  bounds.present({1});
+  EXPECT_EQ(bounds.in_a_row(), 0u) << "a set is progress, whatever the numbers of those before";
+}
+
+TEST(Bounds, NumbersThatCameAgainBeforeAreSeenInTheHistory) {
+  std::vector<std::string> lines = kOldLife;
+  for (const char* number : {"1", "2", "3"}) lines.push_back(R"("event":"checkpoint","number":)" + std::string(number));
+  Bounds bounds(4);
+  bounds.remember(history(lines));
+  bounds.present({2, 3, 1});
+  EXPECT_EQ(bounds.order({1, 2, 3}), (Sets{3, 2, 1}));
+  EXPECT_EQ(bounds.in_a_row(), 0u);
+}
+
 }  // namespace
 }  // namespace shadowib::cli

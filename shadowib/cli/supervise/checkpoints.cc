@@ -25,10 +25,15 @@ std::int64_t ns(double seconds) { return static_cast<std::int64_t>(seconds * 1e9
 
 }  // namespace
 
+Status read_events(const SuperviseSettings& settings, std::vector<PastEvent>* events) {
+  unsigned torn = 0;
+  const Status status = read_history(settings.common.directory, settings.job, events, &torn);
+  return status.code() == Code::kNotFound ? Status() : status;
+}
+
 std::vector<PastEvent> events_of(const SuperviseSettings& settings) {
   std::vector<PastEvent> events;
-  unsigned torn = 0;
-  if (!read_history(settings.common.directory, settings.job, &events, &torn).ok()) events.clear();
+  (void)read_events(settings, &events).ok();
   return events;
 }
 
@@ -80,7 +85,8 @@ void Checkpoints::start(unsigned keep, double timeout_s, bool kill) {
   ::fcntl(pipe[1], F_SETFL, 0);
   char timeout[32];
   std::snprintf(timeout, sizeof(timeout), "%g", timeout_s);
-  std::vector<std::string> words{"checkpoint", settings_.job, "--timeout", timeout, "--keep", std::to_string(keep)};
+  std::vector<std::string> words{"checkpoint", settings_.job, "--timeout", timeout};
+  if (keep != 0) words.insert(words.end(), {"--keep", std::to_string(keep)});
   if (kill) words.emplace_back("--kill");
   if (!settings_.metrics.empty()) words.insert(words.end(), {"--metrics", settings_.metrics});
   said_.clear();

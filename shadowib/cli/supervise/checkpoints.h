@@ -11,7 +11,9 @@
 
 namespace shadowib::cli {
 
-// The job's history; empty if there is none that can be read.
+// The job's history; empty if it has none.
+Status read_events(const SuperviseSettings& settings, std::vector<PastEvent>* events);
+// Likewise, and empty if it cannot be read: for what may be missed, as times for the next checkpoint.
 std::vector<PastEvent> events_of(const SuperviseSettings& settings);
 
 class Checkpoints {
@@ -29,7 +31,7 @@ class Checkpoints {
   void stop();
   // True if it is time for a checkpoint, and none is under way.
   bool due() const;
-  // Takes one. `keep`: how many sets stay.
+  // Takes one. `keep`: how many sets stay; 0: all.
   void start(unsigned keep) { start(keep, settings_.timeout_s, false); }
   // The last one: members end once it is committed.
   void start_last(unsigned keep, double timeout_s) { start(keep, timeout_s, true); }

@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "hooks/job/members.h"
 #include "shadowib/base/lock.h"
@@ -35,44 +36,53 @@ bool Supervisor::judge(int wait_status, End* end) {
     result_ = kBySignal + ending_signal_;
     return true;
   }
-  if (job_.is_restart() && !job_.has_command() && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kLostHost &&
-      ending_signal_ == 0 && !was_saved()) {
+  const bool lost_host = job_.is_restart() && !job_.has_command() && WIFEXITED(wait_status) &&
+                         WEXITSTATUS(wait_status) == kLostHost && ending_signal_ == 0;
+  const bool has_died = dead != nullptr && ending_signal_ == 0;
+  if (!lost_host && !has_died && !over) return false;
+  std::vector<PastEvent> events;
+  if (const Status s = read_events(settings_, &events); !s.ok() && ending_signal_ == 0) {
+    if (!std::exchange(told_unreadable_, true)) tell(settings_, s.text());
+    return false;  // a death and a save look alike; look again
+  }
+  told_unreadable_ = false;
+  if (was_saved(events)) {  // also if the signal has asked for it (run --kill-on)
+    if (!over) return false;
+    *end = End::kSaved;
+  } else if (lost_host) {
     *end = failed("a host was lost", nullptr, wait_status);
-    return true;
-  }
-  if (dead != nullptr && ending_signal_ == 0 && !was_saved()) {
+  } else if (has_died) {
     *end = failed(describe_life(*dead) + " died", dead, wait_status);
-    return true;
+  } else {
+    *end = judge_end(lives, wait_status);
   }
-  return over && judge_end(lives, wait_status, end);
+  return true;
 }
 
-// Nobody lives any more.
-bool Supervisor::judge_end(const Lives& lives, int wait_status, End* end) {
+// Nobody lives any more, and it was no save.
+Supervisor::End Supervisor::judge_end(const Lives& lives, int wait_status) {
   const bool killed = WIFSIGNALED(wait_status);
   const int code = killed ? kBySignal + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
   const bool members_failed = job_.is_restart() && code == kRestartedProcessFailed;
-  *end = End::kResult;
   result_ = code;
-  if (was_saved()) {  // also if the signal has asked for it (run --kill-on)
-    *end = End::kSaved;
-  } else if (ending_signal_ != 0) {
-    *end = End::kSignal;
+  if (ending_signal_ != 0) {
     if (members_failed || adopted_) result_ = kBySignal + ending_signal_;
-  } else if (job_.is_restart() && lives.epoch == epoch_before_) {
-    *end = not_restarted(killed ? "the restart was killed" : "restart exited with " + std::to_string(code), code);
-  } else if (killed) {
-    *end = failed("the command was killed by signal " + std::to_string(WTERMSIG(wait_status)), nullptr, wait_status);
-  } else if (adopted_ || members_failed) {
+    return End::kSignal;
+  }
+  if (job_.is_restart() && lives.epoch == epoch_before_)
+    return not_restarted(killed ? "the restart was killed" : "restart exited with " + std::to_string(code), code);
+  if (killed)
+    return failed("the command was killed by signal " + std::to_string(WTERMSIG(wait_status)), nullptr, wait_status);
+  if (adopted_ || members_failed) {
     result_ = lives.exit_status();
     if (result_ < 0 || (members_failed && result_ == 0))
-      *end = failed("a process ended, and nobody knows how", nullptr, wait_status);
+      return failed("a process ended, and nobody knows how", nullptr, wait_status);
   } else if (job_.is_restart() && code != 0) {
-    *end = failed("restart exited with " + std::to_string(code), nullptr, wait_status);
+    return failed("restart exited with " + std::to_string(code), nullptr, wait_status);
   }
-  if (*end == End::kResult && settings_.retry_on.test(static_cast<unsigned>(result_) & 0xff))
-    *end = failed("the job ended with exit code " + std::to_string(result_) + " (--retry-on)", nullptr, wait_status);
-  return true;
+  if (settings_.retry_on.test(static_cast<unsigned>(result_) & 0xff))
+    return failed("the job ended with exit code " + std::to_string(result_) + " (--retry-on)", nullptr, wait_status);
+  return End::kResult;
 }
 
 Supervisor::End Supervisor::not_restarted(const std::string& how, int code) {
@@ -85,7 +95,7 @@ Supervisor::End Supervisor::not_restarted(const std::string& how, int code) {
 
 Supervisor::End Supervisor::failed(const std::string& how, const MemberLife* who, int wait_status) {
   why_ = how;
-  unplanned_ = true;
+  planned_set_ = kFromTheBeginning;
   checkpoints_.stop();
   if (!came_back()) job_.await_last_word(how, &wait_status);
   const bool is_noted = job_.is_restart() && !job_.has_command() && WIFEXITED(wait_status) &&
@@ -118,14 +128,14 @@ bool Supervisor::came_back() const {
 }
 
 // An operator, a signal or a batch system has had it saved and ended, since the present start.
-bool Supervisor::was_saved() const {
+bool Supervisor::was_saved(const std::vector<PastEvent>& events) const {
   const std::string& directory = settings_.common.directory;
   const std::string epoch = present_epoch(directory, settings_.job);
   std::string uri = exchange_of(settings_.common, settings_.job);
   if (epoch != epoch_before_ && settle_exchange(job_paths(directory, settings_.job).password, &uri).ok() &&
       !saved_before_end(uri, epoch).empty())
     return true;
-  return ends_on_request(events_of(settings_)) > saves_before_;
+  return ends_on_request(events) > saves_before_;
 }
 
 // Members that outlive the process that was told have not heard of it. One that saves the job has its time. False:

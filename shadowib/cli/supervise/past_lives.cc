@@ -6,13 +6,14 @@
 
 namespace shadowib::cli {
 
-bool ended_as_planned(const std::vector<PastEvent>& events) {
-  bool planned = false;
+std::uint32_t planned_end(const std::vector<PastEvent>& events) {
+  std::uint32_t set = kFromTheBeginning;
   for (const PastEvent& e : events) {
-    if (e.name == "checkpoint") planned = e.number("kill") != 0;
-    if (e.name == "started" || e.name == "restart" || e.name == "failure") planned = false;
+    if (e.name == "checkpoint")
+      set = e.number("kill") != 0 ? static_cast<std::uint32_t>(e.number("number")) : kFromTheBeginning;
+    if (e.name == "started" || e.name == "restart" || e.name == "failure") set = kFromTheBeginning;
   }
-  return planned;
+  return set;
 }
 
 std::int64_t ends_on_request(const std::vector<PastEvent>& events) {

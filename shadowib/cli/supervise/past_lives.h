@@ -9,8 +9,8 @@
 
 namespace shadowib::cli {
 
-// The last thing that is known is a set after which the job was ended on request.
-bool ended_as_planned(const std::vector<PastEvent>& events);
+// The set after which the job was ended on request, if that is the last thing that is known; else kFromTheBeginning.
+std::uint32_t planned_end(const std::vector<PastEvent>& events);
 // How many such sets there are.
 std::int64_t ends_on_request(const std::vector<PastEvent>& events);
 

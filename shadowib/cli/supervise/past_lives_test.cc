@@ -21,11 +21,11 @@ const std::string kStarted = R"("event":"started")", kSaved = R"("event":"checkp
                   kRestarted = R"("event":"restart","number":4)", kFailed = R"("event":"failure","member":0)";
 
 TEST(PastLives, AnEndOnRequestIsPlannedUntilTheNextLife) {
-  EXPECT_FALSE(ended_as_planned({}));
-  EXPECT_TRUE(ended_as_planned(past({kStarted, kSavedAndEnded})));
-  EXPECT_FALSE(ended_as_planned(past({kStarted, kSavedAndEnded, kRestarted})));
-  EXPECT_FALSE(ended_as_planned(past({kStarted, kSavedAndEnded, kRestarted, kFailed})));
-  EXPECT_FALSE(ended_as_planned(past({kStarted, kSaved})));
+  EXPECT_EQ(planned_end({}), kFromTheBeginning);
+  EXPECT_EQ(planned_end(past({kStarted, kSavedAndEnded})), 4u);
+  EXPECT_EQ(planned_end(past({kStarted, kSavedAndEnded, kRestarted})), kFromTheBeginning);
+  EXPECT_EQ(planned_end(past({kStarted, kSavedAndEnded, kRestarted, kFailed})), kFromTheBeginning);
+  EXPECT_EQ(planned_end(past({kStarted, kSaved})), kFromTheBeginning);
   EXPECT_EQ(ends_on_request(past({kStarted, kSaved, kSavedAndEnded, kRestarted, kSavedAndEnded})), 2);
   EXPECT_EQ(count_events(past({kStarted, kSaved, kRestarted, kStarted}), "started"), 2);
 }

@@ -33,9 +33,6 @@ std::string seconds(std::int64_t ms) {
 
 int Supervisor::run() {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // what CMD leaves behind is to be found
-  const std::vector<PastEvent> events = events_of(settings_);
-  bounds_.remember(events);
-  unplanned_ = !ended_as_planned(events);
   for (;;) {
     if (!start()) return give_up(why_);
     if (ending_signal_ != 0) return kBySignal + ending_signal_;
@@ -71,13 +68,19 @@ int Supervisor::run() {
   }
 }
 
-std::vector<std::uint32_t> Supervisor::sets() const {
+Status Supervisor::sets(std::vector<std::uint32_t>* numbers) const {
   std::vector<StoredSet> stored;
-  std::vector<std::uint32_t> numbers;
-  if (!open_directory_store(settings_.common.directory)->list(&stored).ok()) return {};
+  numbers->clear();
+  SHADOWIB_TRY(open_directory_store(settings_.common.directory)->list(&stored));
   for (const StoredSet& set : stored)
-    if (set.committed && set.job == settings_.job) numbers.push_back(set.number);
-  return numbers;
+    if (set.committed && set.job == settings_.job) numbers->push_back(set.number);
+  return {};
+}
+
+// How many sets a checkpoint leaves; 0: all.
+unsigned Supervisor::to_keep() const {
+  std::vector<std::uint32_t> numbers;
+  return sets(&numbers).ok() ? bounds_.to_keep(settings_.keep, numbers) : 0;
 }
 
 // Whoever lives is not started a second time. Waits for commands that are about to bring members back.
@@ -106,16 +109,26 @@ bool Supervisor::adopt() {
 
 // False: there is nothing to start from any more; why_ says so.
 bool Supervisor::start() {
-  const std::vector<PastEvent> events = events_of(settings_);
+  std::vector<PastEvent> events;
+  if (Status s = read_events(settings_, &events); !s.ok()) return not_started(s);
+  if (!std::exchange(knows_past_, true)) {
+    bounds_.remember(events);
+    planned_set_ = planned_end(events);
+  }
   saves_before_ = ends_on_request(events);
   restarts_before_ = count_events(events, "restart");
   is_started_ = true;
   adopted_ = adopt();
-  if (adopted_) set_ = set_of_life(events_of(settings_));
+  if (adopted_) {
+    if (Status s = read_events(settings_, &events); !s.ok()) return not_started(s);
+    set_ = set_of_life(events);
+  }
   note_committed();
   time_over_ = !adopted_ && time_is_short();
   if (adopted_ || ending_signal_ != 0 || time_over_) return true;
-  const std::vector<std::uint32_t> order = bounds_.order(sets());
+  std::vector<std::uint32_t> numbers;
+  if (Status s = sets(&numbers); !s.ok()) return not_started(s);
+  const std::vector<std::uint32_t> order = bounds_.order(numbers);
   set_ = order.empty() ? kFromTheBeginning : order.front();
   if (!order.empty() && bounds_.all_refused(order)) {
     why_ = "none of the job's " + std::to_string(order.size()) + " sets can be restarted; the last reason: " + why_;
@@ -124,12 +137,12 @@ bool Supervisor::start() {
   const bool again = std::exchange(started_once_, true);
   if (set_ != kFromTheBeginning)
     tell(settings_, "restarting " + set_name(settings_.job, set_) +
-                        (unplanned_ && settings_.roll_back ? ", files rolled back" : ""));
+                        (rolls_back() ? ", files rolled back" : ""));
   else if (again)
     tell(settings_, "starting from the beginning: there is no set yet");
   const std::vector<command_line::Host> hosts = hosts_now();
   const Status status =
-      set_ != kFromTheBeginning ? job_.restart(set_, unplanned_ && settings_.roll_back, hosts) : job_.start_command();
+      set_ != kFromTheBeginning ? job_.restart(set_, rolls_back(), hosts) : job_.start_command();
   if (!status.ok()) return not_started(status);
   if (again || set_ != kFromTheBeginning) on_event_.run("restart", why_, name_of_set());
   return true;
@@ -169,7 +182,8 @@ Supervisor::End Supervisor::watch() {
 }
 
 void Supervisor::note_committed() {
-  for (const std::uint32_t number : sets()) bounds_.committed(number);
+  std::vector<std::uint32_t> numbers;
+  if (sets(&numbers).ok()) bounds_.present(numbers);
   const std::vector<PastEvent> events = events_of(settings_);
   save_time_s_ = save_time_s(events);
   if (settings_.until_s != 0)
@@ -185,10 +199,9 @@ void Supervisor::take_checkpoints() {
   if (last && checkpoints_.command() <= 0 && !std::exchange(hurried_, true)) checkpoints_.hurry();
   const bool due = alone_since_ns_ == 0 && checkpoints_.due() && (last || !announced_.is_too_soon());
   if (due && last)
-    checkpoints_.start_last(bounds_.to_keep(settings_.keep, sets()),
-                            std::max(std::isinf(left_s()) ? settings_.timeout_s : left_s(), 1.0));
+    checkpoints_.start_last(to_keep(), std::max(std::isinf(left_s()) ? settings_.timeout_s : left_s(), 1.0));
   else if (due)
-    checkpoints_.start(bounds_.to_keep(settings_.keep, sets()));
+    checkpoints_.start(to_keep());
   if (checkpoints_.step()) note_committed();
 }
 
@@ -196,7 +209,7 @@ void Supervisor::take_checkpoints() {
 void Supervisor::end_for_the_time() {
   const std::string over = std::string("the time is over (") + limit() + ")";
   const double age_s = age_of_newest_set(settings_.common.directory, settings_.job);
-  saved_ = was_saved();
+  saved_ = was_saved(events_of(settings_));
   if (saved_) {
     tell(settings_, "the job is saved and has ended; start this command again to go on");
   } else {
@@ -249,8 +262,8 @@ bool Supervisor::pause(std::int64_t ms) {
 }
 
 void Supervisor::finish() {
-  const std::vector<std::uint32_t> all = sets();
-  if (saved_ && !all.empty())
+  std::vector<std::uint32_t> all;
+  if (saved_ && sets(&all).ok() && !all.empty())
     on_event_.run("saved", "", set_name(settings_.job, *std::max_element(all.begin(), all.end())));
   on_event_.finish();
 }

@@ -42,11 +42,11 @@ class Supervisor {
   End watch();
   // Looks at the locks and, once it has ended, at the command. False: the job goes on.
   bool judge(int wait_status, End* end);
-  bool judge_end(const Lives& lives, int wait_status, End* end);
+  End judge_end(const Lives& lives, int wait_status);
   End not_restarted(const std::string& how, int code);
   End failed(const std::string& how, const MemberLife* who, int wait_status);
   bool came_back() const;
-  bool was_saved() const;
+  bool was_saved(const std::vector<PastEvent>& events) const;
   void note_failure(const std::string& how, const MemberLife* who) const;
   void note_committed();
   void take_checkpoints();
@@ -67,7 +67,11 @@ class Supervisor {
   bool end_everyone(const std::string& why, ByTheTime by_the_time = ByTheTime::kNot);
   bool pause(std::int64_t ms);
   int give_up(const std::string& why);
-  std::vector<std::uint32_t> sets() const;
+  // Numbers of the job's committed sets. While they cannot be told, nothing is started, and no set is removed.
+  Status sets(std::vector<std::uint32_t>* numbers) const;
+  unsigned to_keep() const;
+  // The job went on after the set that is started from: files are cut to their length of then.
+  bool rolls_back() const { return settings_.roll_back && set_ != planned_set_; }
   std::string name_of_set() const { return set_ == kFromTheBeginning ? "" : set_name(settings_.job, set_); }
 
   const SuperviseSettings& settings_;
@@ -82,7 +86,9 @@ class Supervisor {
   std::int64_t saves_before_ = 0;      // sets after which the job was ended on request, at the present start
   std::uint32_t set_ = kFromTheBeginning;
   std::int64_t restarts_before_ = 0;  // likewise, restarts that have brought the job back
-  bool adopted_ = false, unplanned_ = false, started_once_ = false;
+  std::uint32_t planned_set_ = kFromTheBeginning;  // with which the job has ended on request; after it nothing is done
+  bool adopted_ = false, started_once_ = false;
+  bool knows_past_ = false, told_unreadable_ = false;  // of the history
   bool is_started_ = false;  // the present start has brought something to look after
   AnnouncedEnd announced_;
   double last_save_s_ = 0;   // as long before settings_.until_s

@@ -100,6 +100,19 @@ if role == "other":
 """
 
 
+# Writes its lines to a file, one by one.
+LINES = r"""
+import ctypes, os, time
+assert ctypes.CDLL(None).shadowib_join() == 0
+file = os.open("lines", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+n = 0
+while True:
+    n += 1
+    os.write(file, b"%d\n" % n)
+    time.sleep(0.02)
+"""
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("", 0))
@@ -695,6 +708,57 @@ class Supervise(unittest.TestCase):
             file.truncate(image.stat().st_size // 2)
         self.assertIn("none of the job's 1 sets can be restarted", self.end(self.supervise_pair(), GIVEN_UP))
 
+    def test_files_of_a_set_before_the_last(self):
+        """The job was saved and ended, and that set is damaged. Its files go back to the set that is taken instead."""
+        (self.top / "writer").write_text(LINES)
+        lines = self.top / "lines"
+
+        def grown(process):
+            before = lines.stat().st_size if lines.exists() else 0
+            self.wait_for("lines", lambda: lines.exists() and lines.stat().st_size > before + 100, process)
+
+        def started():
+            process = self.supervise("--interval", "1000", command=(sys.executable, "writer"))
+            grown(process)
+            return process
+        process = started()
+        self.command("checkpoint", "demo")
+        grown(process)
+        self.command("checkpoint", "demo", "--kill")
+        self.end(process, SAVED)
+        image = next((self.dir / "sets/demo.0002").glob("*.img"))
+        with open(image, "r+b") as file:
+            file.truncate(image.stat().st_size // 2)
+        process = self.supervise("--interval", "1000", command=(sys.executable, "writer"))
+        self.wait_for("the set before", lambda: "restarting demo.0001, files rolled back" in process.log.read_text()
+                      or "restored 1 process" in process.log.read_text(), process)
+        self.wait_for("the restart", lambda: "restored 1 process" in process.log.read_text(), process)
+        grown(process)
+        self.command("checkpoint", "demo", "--kill")
+        self.end(process, SAVED)
+        told = lines.read_text().split()
+        self.assertEqual(told, [str(n + 1) for n in range(len(told))])
+
+    def test_a_history_that_cannot_be_read(self):
+        """It is needed to tell a death from a save: nothing is started without it."""
+        process = self.supervise_pair("--interval", "1000")
+        self.await_pair(process)
+        self.command("checkpoint", "demo", "--kill")
+        self.end(process, SAVED)
+        history = self.dir / "history/demo"
+        history.rename(self.top / "away")
+        history.symlink_to("demo")
+        process = self.supervise_pair("--interval", "1000")
+        self.wait_for("two tries", lambda: process.log.read_text().count("next try") >= 2 or self.pingpongs(), process)
+        history.unlink()
+        (self.top / "away").rename(history)
+        self.wait_for("a restart", lambda: "restored 2 processes" in process.log.read_text(), process)
+        os.kill(self.pingpongs()[0], signal.SIGKILL)
+        self.wait_for("a failure", lambda: "died; the others are ended" in process.log.read_text(), process)
+        self.wait_for("a restart", lambda: process.log.read_text().count("restored 2 processes") == 2, process)
+        self.command("checkpoint", "demo", "--kill")
+        self.end(process, SAVED)
+
     def test_a_damaged_set_is_passed_over(self):
         process = self.supervise_pair("--interval", "1000")
         self.await_pair(process)
@@ -713,6 +777,23 @@ class Supervise(unittest.TestCase):
             file.truncate(image.stat().st_size // 2)
         os.kill(self.pingpongs()[0], signal.SIGKILL)
         self.assertIn("none of the job's 2 sets can be restarted", self.end(process, GIVEN_UP))
+
+    def test_sets_that_cannot_be_listed(self):
+        """They are there still: nothing is begun anew, and no checkpoint removes any."""
+        process = self.supervise_pair("--interval", "1000")
+        self.await_pair(process)
+        self.command("checkpoint", "demo")
+        sets = self.dir / "sets"
+        sets.rename(self.top / "away")
+        sets.symlink_to("sets")
+        os.kill(self.pingpongs()[0], signal.SIGKILL)
+        self.wait_for("three tries", lambda: process.log.read_text().count("cannot read directory") >= 3, process)
+        sets.unlink()
+        (self.top / "away").rename(sets)
+        self.wait_for("a restart", lambda: "restored 2 processes" in process.log.read_text(), process)
+        self.assertNotIn("from the beginning", process.log.read_text())
+        self.command("checkpoint", "demo", "--kill")
+        self.end(process, SAVED)
 
     def test_a_refusal_says_nothing_against_the_set(self):
         """The place lacks something for a while, a file here: the newest set waits for it, and no older one is taken."""

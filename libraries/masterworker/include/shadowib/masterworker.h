@@ -16,6 +16,8 @@
 // exception out of work() arrives in check(): Result::error(). One out of next(), check() or update() ends the farm
 // at once, and comes out of run() in the master. A worker never returns from run(): only the master does.
 //
+// An input or output has at most 2 GiB: a larger one is an std::length_error out of the function that returned it.
+//
 // Forks of the master work for any farm of the program. Guests of the job (topcc(1)) work for the first one only. A
 // guest that gets no task says so, and ends with 3.
 //
@@ -26,6 +28,7 @@
 #include <topc.h>
 #include <unistd.h>
 
+#include <climits>
 #include <concepts>
 #include <cstdio>
 #include <cstdlib>
@@ -170,7 +173,15 @@ inline const char* begin_of(const void* message, const char** end) {
   *end = static_cast<const char*>(message) + size;
   return static_cast<const char*>(message) + sizeof(size);
 }
+// Lengths of topc.h are int. Tests lower it.
+inline std::size_t most_bytes = INT_MAX;
+inline void check_length(const std::string& bytes) {
+  if (bytes.size() > most_bytes)
+    throw std::length_error("a task's input or output has " + std::to_string(bytes.size()) + " bytes; " +
+                            std::to_string(most_bytes) + " are the limit");
+}
 inline TOPC_BUF message_of(const std::string& bytes) {
+  check_length(bytes);
   return TOPC_MSG(const_cast<char*>(bytes.data()), static_cast<int>(bytes.size()));
 }
 
@@ -246,6 +257,7 @@ TOPC_BUF worked(Function function) {
     const Output output = function();
     Bytes<bool>::put(bytes, false);
     Bytes<Output>::put(bytes, output);
+    check_length(bytes);
   } catch (const std::exception& thrown) {
     bytes.resize(sizeof(std::uint64_t));
     Bytes<bool>::put(bytes, true);
