@@ -28,6 +28,9 @@ receives_that_hold_a_write_back
 an_impatient_sender
 a_send_queue_that_was_held
 unsignaled_writes_without_end
+unsignaled_requests_of_every_kind
+unsignaled_messages_before_a_hold
+a_peer_that_may_not_be_written_to
 """
 
 
