@@ -49,7 +49,7 @@ inline complete_ready(q) {
 #ifdef NO_FORCED_SIGNALS
      :: IS_SIGNALED(REQ(q, BY_BACKEND(q))) -> cq[SENDER(q)]!2 * q, BY_BACKEND(q), 0
 #else
-     :: device || IS_SIGNALED(REQ(q, BY_BACKEND(q))) -> cq[SENDER(q)]!2 * q, BY_BACKEND(q), 0
+     :: device && !IS_SPARED(q, BY_BACKEND(q)) || IS_SIGNALED(REQ(q, BY_BACKEND(q))) -> cq[SENDER(q)]!2 * q, BY_BACKEND(q), 0
 #endif
      :: else
      fi;
@@ -89,7 +89,7 @@ end:
           wire[q].next = wire[q].acked;
           wire[q].waiting = 1
        :: else ->
-          HOLDS(stage != QUIET, "violated: what has settled stands\n");
+          HOLDS(stage != QUIET || log[q].base + s < EXECUTED(q), "violated: what has settled stands\n");
           wire[q].acked++;
           printf("member %d: request %d of flow %d is acknowledged\n", SENDER(q), log[q].base + s, q);
           complete_ready(q)

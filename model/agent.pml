@@ -19,9 +19,60 @@
   :: else \
   fi
 
+#ifdef SPARES
+/* post_fence; complete: what is before it has run, and its completion was taken; note_consumed */
+#ifdef NO_PROOF
+#define FENCE_DUE(q) false
+#else
+#define FENCE_DUE(q) (UNPROVEN(q) && log[q].closed == 0)
+#endif
+#define FENCE_DONE(q, fence) (fence > 0 && BY_BACKEND(q) >= fence)
+#define COUNTED(q) \
+  (UNPROVEN(q) && CONSUMES(REQ(q, EXECUTED(q))) && published[RECEIVER(q)] && published_consumed[q] > BEFORE(q))
+#define TO_PROVE(q) \
+  (SENDER(q) == m && \
+   (FENCE_DUE(q) || FENCE_DONE(q, log[q].closed) || FENCE_DONE(q, log[q].behind) || COUNTED(q)))
+#define NOTE_FENCE(q, fence) \
+  if \
+  :: FENCE_DONE(q, fence) -> \
+     log[q].proven = (fence > log[q].proven -> fence : log[q].proven); \
+     fence = 0 \
+  :: else \
+  fi
+#define PROVE_FLOW(q) \
+  if \
+  :: SENDER(q) == m -> \
+     NOTE_FENCE(q, log[q].closed); \
+     NOTE_FENCE(q, log[q].behind); \
+     if \
+     :: COUNTED(q) -> log[q].proven = EXECUTED(q) + 1 \
+     :: else \
+     fi; \
+     if \
+     :: FENCE_DUE(q) -> log[q].closed = log[q].head \
+     :: else \
+     fi; \
+     retire(q) \
+  :: else \
+  fi
+#define FORGET_PROOF(q) \
+  log[q].proven = 0; \
+  log[q].closed = 0; \
+  log[q].behind = 0; \
+  place = log[q].frontier; \
+  do \
+  :: place < REQUESTS -> IS_SPARED(q, place) = 0; place++ \
+  :: else -> break \
+  od; \
+  place = 0;
+#else
+#define FORGET_PROOF(q)
+#endif
+
 #define REBUILD_FLOW(q) \
   if \
   :: SENDER(q) == m -> \
+     FORGET_PROOF(q) \
      log[q].retired = log[q].frontier; \
      log[q].tail = log[q].frontier; \
      log[q].base = log[q].frontier \
@@ -81,6 +132,12 @@ end:
        done[m] = 1;
        printf("member %d: has settled\n", m)
      }
+#ifdef SPARES
+  :: d_step {
+       stage == SETTLING && !done[m] && ANY_FLOW(TO_PROVE) ->
+       EACH_FLOW(PROVE_FLOW)
+     }
+#endif
 #ifdef DRAINS_EMPTY
   :: d_step {
        stage == SETTLING && m == HOST(0) && wire[0].rnr && !AVAILABLE(QUEUE(0)) ->

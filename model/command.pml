@@ -47,6 +47,12 @@ inline lose_everything() {
 #define REFUSED_MORE(q) (wire[q].waiting && GIVEN(q) > wire[q].acked + 1)
 #define TAIL_RAN(q) \
   (UNACKNOWLEDGED(q) && ran[q] == log[q].head && !IS_SIGNALED(REQ(q, log[q].head - 1)))
+#ifdef SPARES
+#define SPARED_TAIL(q) (device && log[q].head > log[q].base && IS_SPARED(q, log[q].head - 1))
+#define SPARED_RAN(q) (SPARED_TAIL(q) && ran[q] == log[q].head && wire[q].executed == GIVEN(q))
+#define SPARED_REFUSED(q) (SPARED_TAIL(q) && wire[q].waiting && GIVEN(q) > wire[q].acked + 1)
+#define FENCE_LEFT(q) (log[q].closed > 0)
+#endif
 #define NOT_DONE(q) (log[q].frontier < log[q].head)
 #define AGAIN(q) (NOT_DONE(q) && log[q].base > 0)
 #define UNREADY(q) (!ready[q] && log[q].head > 0)
@@ -90,6 +96,11 @@ end:
        FOUND((len(cq[0]) > 0) || (len(cq[1]) > 0), "found: completions not polled\n");
        FOUND((len(refill[0]) > 0) || (len(refill[1]) > 0), "found: completions that an earlier checkpoint drained\n");
        FOUND(ANY_FLOW(UNREADY), "found: requests to a peer that is not ready\n");
+#ifdef SPARES
+       FOUND(ANY_FLOW(SPARED_RAN), "found: a tail without signals that ran\n");
+       FOUND(ANY_FLOW(SPARED_REFUSED), "found: requests without signals behind a refused one\n");
+       FOUND(ANY_FLOW(FENCE_LEFT), "found: a fence of an earlier checkpoint under way\n");
+#endif
        d_step {
          FILL(done, 0);
          FILL(published, 0);

@@ -58,9 +58,20 @@ typedef Log {      /* of a send queue (objects/work_queue.h), and what its progr
   byte consumed;   /* at the receiver: of this connection's receives, completions taken */
   byte told;       /* the sending program has seen the completions before it */
   byte arrived;    /* the receiving program has seen the messages before it */
+#ifdef SPARES
+  byte proven;     /* Sparing::proven: those before it have run, by a fence or by the peer's counts */
+  byte closed;     /* Sparing::of_checkpoint.at, while this fence is under way */
+  byte behind;     /* Sparing::of_message.at, likewise */
+#endif
 };
 Log log[FLOWS];
 byte request[MESSAGES]; /* by flow and place */
+#ifdef SPARES
+bit spared[MESSAGES];   /* it is not signaled, and its signal is not forced */
+#define IS_SPARED(q, s) spared[(q) * REQUESTS + (s)]
+#else
+#define IS_SPARED(q, s) false
+#endif
 byte found[MESSAGES];   /* what a fetch-and-add found in the receiver's memory, and 1 */
 byte result[MESSAGES];  /* the same in the sender's memory; 0: not there yet */
 byte ran[FLOWS];        /* those before it have had their effect on the receiver's memory */

@@ -87,6 +87,13 @@ inline forget() { what = 0; place = 0; number = 0; flow = 0; kept = 0 }
 
 #define ROOM(q) (log[q].head - log[q].tail < DEPTH)
 
+#ifdef SPARES
+/* force_next: any, but for the first of a queue pair. */
+#define MAY_SPARE(q, what) (device && !IS_SIGNALED(what) && log[q].head > log[q].base)
+#define ONE_SIDED_TAIL(q) \
+  (log[q].head > log[q].base && IS_SPARED(q, log[q].head - 1) && !CONSUMES(REQ(q, log[q].head - 1)))
+#endif
+
 /* post_send, post.cc */
 proctype poster(byte q) {
   byte what, place, number, flow;
@@ -117,7 +124,22 @@ end:
        :: skip
 #endif
        fi;
+#ifdef SPARES
+       if
+       :: MAY_SPARE(q, what) -> number = 1
+       :: skip
+       fi;
+#endif
        d_step {
+#ifdef SPARES
+#ifndef NO_FENCE_BEFORE_MESSAGE
+         if /* close_before_message */
+         :: CONSUMES(what) && ONE_SIDED_TAIL(q) -> log[q].behind = log[q].head
+         :: else
+         fi;
+#endif
+         IS_SPARED(q, log[q].head) = number;
+#endif
          REQ(q, log[q].head) = what;
          log[q].head++;
          printf("member %d: the program posts request %d of flow %d: %e, signaled: %d\n", SENDER(q), log[q].head - 1, q,

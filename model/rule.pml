@@ -6,7 +6,19 @@
 #ifdef PAPERS_RULE
 #define EXECUTED(q) (log[q].retired)
 #else
-#define EXECUTED(q) ((!device && BY_BACKEND(q) > log[q].retired) -> BY_BACKEND(q) : log[q].retired)
+#ifdef SPARES
+#define BY_PROOF(q) (log[q].proven > log[q].retired -> log[q].proven : log[q].retired)
+#else
+#define BY_PROOF(q) log[q].retired
+#endif
+#define EXECUTED(q) ((!device && BY_BACKEND(q) > log[q].retired) -> BY_BACKEND(q) : BY_PROOF(q))
+#endif
+
+/* is_spared: it may have run, and nothing has told */
+#ifdef SPARES
+#define UNPROVEN(q) (device && EXECUTED(q) < log[q].head && IS_SPARED(q, EXECUTED(q)))
+#else
+#define UNPROVEN(q) false
 #endif
 
 /* owes_completion */
@@ -31,7 +43,11 @@
 #define EMPTY(q) (EXECUTED(q) == log[q].head && !OWED(q))
 #define BLOCKED(q) \
   (EXECUTED(q) < log[q].head && !OWED(q) && CONSUMES(REQ(q, EXECUTED(q))) && ALL_CONSUMED(q) && NONE_LEFT(q))
-#define HELD(q) (!OWED(q) && !ready[q])
+#ifdef TAIL_FOR_HELD
+#define HELD(q) (!OWED(q) && (!ready[q] || UNPROVEN(q)))
+#else
+#define HELD(q) (!OWED(q) && !ready[q] && !UNPROVEN(q))
+#endif
 #ifdef PAPERS_RULE
 #ifdef SLEEPS_LONG /* until nothing moves any more */
 #define STANDS(q) \

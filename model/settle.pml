@@ -29,7 +29,9 @@
    GIVES_UP         a checkpoint may be given up while it settles
    Other rules:     PAPERS_RULE, and with it SLEEPS_LONG; DRAINS_EMPTY
    Faults in ours:  PUBLISHES_ONCE, SILENT_WHEN_SETTLED, NO_LAST_LOOK, BLIND_TO_CONSUMED, BLIND_TO_LEFT, FRONTIER_OF_POLLED,
-                    FORGETS_COUNTS, NEW_BEFORE_DRAINED, NO_FORCED_SIGNALS, NO_SECOND_LOOK, NO_WAIT_FOR_LATE
+                    FORGETS_COUNTS, NEW_BEFORE_DRAINED, NO_FORCED_SIGNALS, NO_SECOND_LOOK, NO_WAIT_FOR_LATE,
+                    NO_PROOF, NO_FENCE_BEFORE_MESSAGE, TAIL_FOR_HELD
+   SPARES           of a device's unsignaled requests any may be spared a forced signal, but the first; fences tell
    LATE_RECEIVES    complete some time after their message was acknowledged, as a device may have it
 
    Properties are what HOLDS names. What FOUND names is what checkpoints have to meet, or the model would show little. */

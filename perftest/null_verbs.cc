@@ -31,6 +31,16 @@ const BackendOps& null() {
   return ops;
 }
 
+// Windows to bind to nothing, which is all that the shim asks of them here.
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+  static std::uint32_t key = 0x100;
+  return new ibv_mw{pd->context, pd, key += 0x100, 0, type};
+}
+int dealloc_mw(ibv_mw* mw) {
+  delete mw;
+  return 0;
+}
+
 }  // namespace
 
 // Exported by null_verbs.map. verbs.h declares all but two.
@@ -52,6 +62,8 @@ ibv_context* ibv_open_device(ibv_device* device) {
   context->ops.post_srq_recv = null().post_srq_recv;
   context->ops.poll_cq = null().poll_cq;
   context->ops.req_notify_cq = null().req_notify_cq;
+  context->ops.alloc_mw = alloc_mw;
+  context->ops.dealloc_mw = dealloc_mw;
   return context;
 }
 int ibv_close_device(ibv_context* context) {
@@ -59,7 +71,11 @@ int ibv_close_device(ibv_context* context) {
   return null().close_device(context);
 }
 
-int ibv_query_device(ibv_context* context, ibv_device_attr* attr) { return null().query_device(context, attr); }
+int ibv_query_device(ibv_context* context, ibv_device_attr* attr) {
+  const int rc = null().query_device(context, attr);
+  attr->device_cap_flags |= IBV_DEVICE_MEM_WINDOW;
+  return rc;
+}
 int ibv_query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_attr* attr) {
   constexpr size_t kOldest = 48;  // bytes that the exported function writes
   return null().query_port(context, port, reinterpret_cast<ibv_port_attr*>(attr), kOldest);

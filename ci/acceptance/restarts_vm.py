@@ -23,6 +23,9 @@ multicast
 FLOW_SAMPLE = """
 receives_that_hold_a_write_back
 unsignaled_writes_without_end
+unsignaled_requests_of_every_kind
+unsignaled_messages_before_a_hold
+a_peer_that_may_not_be_written_to
 """
 ACROSS_SAMPLE = """
 a_group_from_a_device_to_ib2tcp

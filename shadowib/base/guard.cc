@@ -11,7 +11,7 @@ namespace {
 
 // In the order of Guard.
 constexpr const char* kNames[] = {"h1",         "h2",          "h3",         "h3.late",   "h4",
-                                  "h4.swallow", "h5.blocked",  "h5.retries", "h6.limit",  "h6.purged",
+                                  "h4.swallow", "h4.fence",    "h5.blocked",  "h5.retries", "h6.limit",  "h6.purged",
                                   "h7.order",   "h7.purge",    "h8.fired",   "h8.armed",  "h8.descriptor",
                                   "h8.forced",  "h9.read",     "h9.inline",  "h10.held",  "h10.init",
                                   "h10.error",  "h11.numbers", "h11.lookup", "h12.once",  "h12.source",

@@ -15,8 +15,9 @@ enum class Guard : std::uint8_t {
   kAwaitAtomics,       // h2: and for atomics
   kCountConsumed,      // h3: messages that the peer has consumed are not taken for held back
   kAwaitLate,          // h3.late: what has been acknowledged is awaited at its receiver
-  kForceSignals,       // h4: where only completions tell, every request has one
+  kForceSignals,       // h4: where only completions tell, requests have one
   kSwallowForced,      // h4.swallow: and the program does not see those it has not asked for
+  kProveTails,         // h4.fence: messages that have none are not taken for held back before a fence has told
   kBlockedSettles,     // h5.blocked: who waits for a receive has settled, and so has all behind it
   kPauseRetries,       // h5.retries: refusals use up no retries while threads are stopped
   kArmLimitsLast,      // h6.limit: a shared queue's limit is armed when its receives are back

@@ -44,12 +44,14 @@ std::optional<Verdict> judge_alone(const SendFacts& send) {
 }
 
 Judgement judge_by_peer(const SendFacts& send, const PeerFacts& peer) {
+  const Judgement doomed =
+      send.unproven ? Judgement{.verdict = Verdict::kMoving, .may_be_doomed = true} : Judgement{Verdict::kDoomed};
   if (peer.may_come) return {Verdict::kMoving};
-  if (peer.row == nullptr || peer.row->state == IBV_QPS_ERR || peer.row->state == IBV_QPS_RESET)
-    return {Verdict::kDoomed};
-  if (peer.row->state == IBV_QPS_INIT && guarded(Guard::kPeerInInit)) return {Verdict::kHeld, true};
-  if (peer.row->remote_qp_num != send.qp_num) return {Verdict::kDoomed};
-  if (is_held(send)) return {Verdict::kHeld};
+  if (peer.row == nullptr || peer.row->state == IBV_QPS_ERR || peer.row->state == IBV_QPS_RESET) return doomed;
+  if (peer.row->state == IBV_QPS_INIT && guarded(Guard::kPeerInInit))
+    return send.unproven ? Judgement{} : Judgement{Verdict::kHeld, true};
+  if (peer.row->remote_qp_num != send.qp_num) return doomed;
+  if (is_held(send) && !send.unproven) return {Verdict::kHeld};
   const bool all_consumed = peer.row->consumed == send.messages_before || !guarded(Guard::kCountConsumed);
   if (consumes_receive(send.oldest) && all_consumed && peer.receives_left == 0u)
     return {guarded(Guard::kBlockedSettles) ? Verdict::kBlocked : Verdict::kMoving};

@@ -38,6 +38,7 @@ struct SendFacts {
   bool to_guest = false;              // the peer, or the oldest datagram's receiver, is in no checkpoint
   bool all_executed = false;          // nothing is left
   bool owes_completion = false;       // a request that ran is signaled, and its completion was not polled
+  bool unproven = false;              // the oldest has no signal, and may have run: a fence is to tell
   // The oldest request that is not known to have run. Valid unless all_executed.
   ibv_wr_opcode oldest = IBV_WR_SEND;
   std::uint32_t messages_before = 0;  // receive-consuming messages in front of it since the connection began; wraps
@@ -55,6 +56,7 @@ struct PeerFacts {
 struct Judgement {
   Verdict verdict = Verdict::kMoving;
   bool awaits_peer = false;  // held because the peer has not reached RTR
+  bool may_be_doomed = false;  // moving, since it may have run before the peer went: if that is never told, doomed
 };
 
 // The verdict as far as the peer does not matter.

@@ -136,6 +136,7 @@ void tell_protections() {
 
 Status rebuild_memory(Registry& r) {
   for (ShadowPd& pd : r.pds) {
+    pd.fence = nullptr;
     pd.real = g_backend.alloc_pd(ShadowContext::of(pd.pd.context)->real);
     if (pd.real == nullptr) return failed(errno, "protection domain %u", pd.id);
   }

@@ -52,6 +52,7 @@ Status begin_anew(ShadowQp& qp) {
   attr.qp_state = IBV_QPS_RESET;
   if (int rc = g_backend.modify_qp(qp.real, &attr, IBV_QP_STATE); rc != 0)
     return Status(Code::kInternal, rc, "its change to RESET");
+  qp.sparing.reset();
   SHADOWIB_TRY(replay(qp, IBV_QPS_RESET, IBV_QPS_RTR));
   if (int rc = repost_receives(qp, qp.receive.tail()); rc != 0) return Status(Code::kInternal, rc, "its receives");
   SHADOWIB_TRY(replay(qp, IBV_QPS_RTR, IBV_QPS_SQD));

@@ -76,7 +76,10 @@ class Settler {
         SHADOWIB_TRY(read_peers([this](ShadowQp& qp) { return waits_for_peer(qp) || may_lead_to_guest(qp); }));
         const ShadowQp* moving = first_moving();
         settled_ = moving == nullptr;
-        if (!settled_ && stands_still(*moving)) return timed_out(*moving);
+        if (!settled_ && stands_still(*moving)) {
+          if (!may_be_doomed_ || gives_up_tails_) return timed_out(*moving);
+          gives_up_tails_ = true;
+        }
       }
       if (g_backend.progress != nullptr) g_backend.progress(0);
       SHADOWIB_TRY(look_at_others());
@@ -232,10 +235,10 @@ class Settler {
   }
 
   static bool waits_for_peer(ShadowQp& qp) { return qp.is_reliable() && qp.send.head != qp.send.retired(); }
-  static bool can_receive(const ShadowQp& qp) {
-    return qp.is_reliable() &&
-           (qp.settled_state == IBV_QPS_RTR || qp.settled_state == IBV_QPS_RTS || qp.settled_state == IBV_QPS_SQD);
+  static bool has_peer(std::uint32_t state) {
+    return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
   }
+  static bool can_receive(const ShadowQp& qp) { return qp.is_reliable() && has_peer(qp.settled_state); }
 
   // An adapter may acknowledge a message before the program can see its receive's completion. Its sender counts it as
   // run, so it has to be seen before memory is read, or nobody would ever tell of it. When all have settled, what has
@@ -298,13 +301,22 @@ class Settler {
     return {};
   }
 
+  // Behind it only those are looked at that need a fence, so that all have theirs at once.
   const ShadowQp* first_moving() {
+    const ShadowQp* first = nullptr;
+    bool lacks_counts = false, may_be_doomed = false;
     for (ShadowQp& qp : registry().qps) {
-      Verdict verdict = judge(qp);
+      if (first != nullptr && !is_spared(qp, executed_frontier(qp))) continue;
+      const Verdict verdict = judge(qp);
       qp.doomed = verdict == Verdict::kDoomed;
-      if (verdict == Verdict::kMoving) return &qp;
+      if (first != nullptr) continue;
+      lacks_counts = lacks_counts_;
+      may_be_doomed = may_be_doomed_;
+      if (verdict == Verdict::kMoving) first = &qp;
     }
-    return nullptr;
+    lacks_counts_ = lacks_counts;
+    may_be_doomed_ = may_be_doomed;
+    return first;
   }
 
   // On an adapter guests have addresses in common with members. There who is no member's queue pair is a guest's, or
@@ -356,6 +368,9 @@ class Settler {
 
   Verdict judge(ShadowQp& qp) {
     qp.awaits_peer = qp.forgoes_sends = lacks_counts_ = false;
+    may_be_doomed_ = false;
+    note_fences(qp);
+    note_consumed(qp);
     retire_executed(qp);
     const std::uint64_t executed = qp.frontier = executed_frontier(qp);
     SendFacts send{.qp_num = qp.qp_num.value,
@@ -364,7 +379,9 @@ class Settler {
                    .reliable = qp.is_reliable(),
                    .datagrams = qp.is_datagram(),
                    .all_executed = executed == qp.send.head,
-                   .owes_completion = owes_completion(qp, executed)};
+                   .owes_completion = owes_completion(qp, executed),
+                   .unproven = is_spared(qp, executed)};
+    if (send.unproven && !guarded(Guard::kProveTails)) return Verdict::kHeld;
     if (context_.one_cluster && moves_over_border(qp, send)) return Verdict::kHeld;
     const std::optional<bool> to_guest = leads_to_guest(qp);
     lacks_counts_ = !to_guest.has_value();
@@ -372,6 +389,7 @@ class Settler {
     send.to_guest = *to_guest;
     if (!send.datagrams) qp.remote.is_guest = *to_guest;
     if (const std::optional<Verdict> verdict = judge_alone(send); verdict) {
+      if (send.unproven && send.state == IBV_QPS_ERR) prove(qp);
       qp.forgoes_sends = send.datagrams && send.to_guest && *verdict == Verdict::kHeld;
       return *verdict;
     }
@@ -387,7 +405,31 @@ class Settler {
     if (receives != nullptr) peer.receives_left = receives->outstanding;
     const Judgement judgement = judge_by_peer(send, peer);
     qp.awaits_peer = judgement.awaits_peer;
+    may_be_doomed_ = judgement.may_be_doomed;
+    if (may_be_doomed_ && gives_up_tails_) return Verdict::kDoomed;
+    if (send.unproven && judgement.verdict == Verdict::kMoving && !found.may_come && send.state == IBV_QPS_RTS)
+      prove(qp);
     return judgement.verdict;
+  }
+
+  // Has a fence tell of requests that have no signal. One that is refused may be taken in a later round.
+  static void prove(ShadowQp& qp) {
+    SpinGuard guard(qp.send.lock);
+    (void)post_fence(qp, qp.sparing.of_checkpoint);
+  }
+
+  // Messages that were spared have run if the peer has consumed them. Not what is one-sided between them: the answer
+  // to a read may be under way.
+  void note_consumed(ShadowQp& qp) {
+    const std::uint64_t executed = executed_frontier(qp);
+    if (!is_spared(qp, executed)) return;
+    const QpCounts* peer = find_peer(qp).row;
+    if (peer == nullptr || peer->remote_qp_num != qp.qp_num.value || !has_peer(peer->state)) return;
+    auto more = static_cast<std::int32_t>(peer->consumed - messages_before(qp, executed));
+    for (std::uint64_t s = executed; more > 0 && s < qp.send.head; ++s, --more) {
+      if (!consumes_receive(qp.send.slot(s).wr.opcode)) return;
+      qp.sparing.proven = s + 1;
+    }
   }
 
   struct Peer {
@@ -500,7 +542,9 @@ class Settler {
   bool has_guests_ = false;  // the job has had some, and they may have a member's address
   std::string last_published_;
   bool published_ = false, settled_ = false;
-  bool lacks_counts_ = false;  // the queue pair judged last waits for a member that has not published
+  bool gives_up_tails_ = false;  // of queue pairs whose peers are gone: nothing tells any more what has run
+  bool may_be_doomed_ = false;   // Judgement's, of the queue pair judged last
+  bool lacks_counts_ = false;    // the queue pair judged last waits for a member that has not published
   const std::int64_t began_ns_ = monotonic_ns();
   std::int64_t others_check_ = began_ns_ + kOthersCheckNs;
   std::int64_t changed_ns_ = began_ns_;  // when counts were last seen to change
@@ -553,6 +597,7 @@ void note_frontier() {
   note_unmapped_regions();
   for (ShadowQp& qp : registry().qps) {
     note_state(qp);
+    note_fences(qp);
     retire_executed(qp);
     qp.frontier = executed_frontier(qp);
     // What became of requests to a peer that is gone has been said, if the error came meanwhile.

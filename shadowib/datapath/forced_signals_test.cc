@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -21,6 +22,7 @@ namespace {
 struct Posted {
   std::uint64_t wr_id;
   unsigned flags;
+  ibv_wr_opcode opcode;
 };
 std::deque<Posted> g_posted;
 std::deque<ibv_wc> g_completed;
@@ -77,20 +79,20 @@ class ForcedSignals : public testing::Test {
     qp.init.send_cq = &cq.cq;
     qp.real_cap.max_send_wr = kSlots;
     qp.real_post_send = [](ibv_qp*, ibv_send_wr* wr, ibv_send_wr**) {
-      for (; wr != nullptr; wr = wr->next) g_posted.push_back({wr->wr_id, wr->send_flags});
+      for (; wr != nullptr; wr = wr->next) g_posted.push_back({wr->wr_id, wr->send_flags, wr->opcode});
       return 0;
     };
     ASSERT_TRUE(qp.send.create(kSlots, 1, 16, false));
     qp.send.belongs_to(qp.qp_num);
     begin_forcing_signals(qp);
   }
-  int send(std::uint64_t wr_id, unsigned flags) {
+  int send(std::uint64_t wr_id, unsigned flags, ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE) {
     ibv_sge sge{reinterpret_cast<std::uint64_t>(memory), 8, 1};
     ibv_send_wr wr{}, *bad = nullptr;
     wr.wr_id = wr_id;
     wr.sg_list = &sge;
     wr.num_sge = 1;
-    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.opcode = opcode;
     wr.send_flags = flags;
     return post_send(&qp.qp.qp_base, &wr, &bad);
   }
@@ -346,6 +348,199 @@ TEST_F(SurplusEvent, OfAnotherQueueStays) {
   req_notify_cq(&cq.cq, 0);
   EXPECT_EQ(g_events, 0);
   EXPECT_EQ(next_event(channel), &other);
+}
+
+// Of the unsignaled requests of a reliable connection only every fourth is forced.
+class Spared : public ForcedSignals {
+ protected:
+  static constexpr std::uint32_t kEvery = 4;
+  void SetUp() override {
+    ForcedSignals::SetUp();
+    window.rkey = 0x1200;
+    pd.fence = &window;
+    qp.qp.qp_base.pd = &pd.pd;
+    qp.sparing.room = Sparing::kRoom;
+    qp.sparing.every = kEvery;
+  }
+  // Which of those that were posted are signaled ('s'), not ('-'), or fences ('F').
+  static std::string posted() {
+    std::string text;
+    for (const Posted& p : g_posted)
+      text += p.opcode == IBV_WR_BIND_MW ? 'F' : (p.flags & IBV_SEND_SIGNALED) != 0 ? 's' : '-';
+    return text;
+  }
+  void post(int count, ibv_wr_opcode opcode) {
+    for (; count > 0; --count) ASSERT_EQ(send(++last, 0, opcode), 0);
+  }
+  int post_list(std::initializer_list<ibv_wr_opcode> opcodes) {
+    std::vector<ibv_send_wr> list(opcodes.size());
+    std::size_t n = 0;
+    for (const ibv_wr_opcode opcode : opcodes) {
+      list[n].opcode = opcode;
+      if (++n < list.size()) list[n - 1].next = &list[n];
+    }
+    ibv_send_wr* bad = nullptr;
+    return post_send(&qp.qp.qp_base, list.data(), &bad);
+  }
+  // As a checkpoint does.
+  std::uint64_t frontier() {
+    drain_completions(cq);
+    note_fences(qp);
+    retire_executed(qp);
+    return executed_frontier(qp);
+  }
+  ibv_mw window{};
+  ShadowPd pd{};
+  std::uint64_t last = 0;
+};
+
+TEST_F(Spared, OfMessagesEveryFourthIsForced) {
+  post(8, IBV_WR_SEND);
+  EXPECT_EQ(posted(), "s---s---");
+  execute(8);
+  EXPECT_EQ(g_completed.size(), 2u);
+  EXPECT_EQ(poll(8), Ids{});
+  EXPECT_EQ(frontier(), 5u) << "the last three may have run";
+  EXPECT_TRUE(is_spared(qp, 5));
+}
+
+TEST_F(Spared, OfOneSidedRequestsToo) {
+  post(8, IBV_WR_RDMA_WRITE);
+  EXPECT_EQ(posted(), "s---s---");
+}
+
+TEST_F(Spared, WhatTheProgramSignalsIsSignaled) {
+  for (std::uint64_t id = 1; id <= 6; ++id)
+    ASSERT_EQ(send(id, id % 2 == 0 ? IBV_SEND_SIGNALED : 0, IBV_WR_SEND), 0);
+  EXPECT_EQ(posted(), "ss-sss");
+  execute(6);
+  EXPECT_EQ(poll(8), (Ids{2, 4, 6}));
+  EXPECT_EQ(frontier(), 6u);
+}
+
+TEST_F(Spared, AFenceTellsOfATail) {
+  post(3, IBV_WR_SEND);
+  ASSERT_EQ(post_fence(qp, qp.sparing.of_checkpoint), 0);
+  EXPECT_EQ(posted(), "s--F");
+  EXPECT_EQ(post_fence(qp, qp.sparing.of_checkpoint), EBUSY);
+  execute(3);
+  EXPECT_EQ(frontier(), 1u) << "it is under way";
+  execute(1);
+  EXPECT_EQ(frontier(), 3u);
+  EXPECT_EQ(poll(8), Ids{});
+  EXPECT_FALSE(is_spared(qp, 2));
+}
+
+// In a queue pair in error what has not run is flushed, and the fence behind it: what has no completion has run.
+TEST_F(Spared, AFenceThatIsFlushedTellsOfATail) {
+  post(4, IBV_WR_SEND);
+  execute(3);
+  ASSERT_EQ(post_fence(qp, qp.sparing.of_checkpoint), 0);
+  execute(1, IBV_WC_WR_FLUSH_ERR);
+  execute(1, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(frontier(), 4u);
+  EXPECT_EQ(poll(8), Ids{4}) << "not the fence";
+}
+
+TEST_F(Spared, TheProgramSeesNoFenceAmongItsOwn) {
+  ASSERT_EQ(send(1, IBV_SEND_SIGNALED, IBV_WR_SEND), 0);
+  post(2, IBV_WR_SEND);
+  ASSERT_EQ(post_fence(qp, qp.sparing.of_checkpoint), 0);
+  ASSERT_EQ(send(9, IBV_SEND_SIGNALED, IBV_WR_SEND), 0);
+  execute(5);
+  EXPECT_EQ(poll(2), (Ids{1, 9}));
+  EXPECT_EQ(frontier(), 4u);
+}
+
+TEST_F(Spared, OneThatTheDeviceRefusesIsNotPosted) {
+  post(2, IBV_WR_SEND);
+  const auto takes = qp.real_post_send;
+  qp.real_post_send = [](ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad) {
+    *bad = wr;
+    return ENOMEM;
+  };
+  EXPECT_EQ(post_fence(qp, qp.sparing.of_checkpoint), ENOMEM);
+  EXPECT_EQ(frontier(), 0u);
+  qp.real_post_send = takes;
+  EXPECT_EQ(post_fence(qp, qp.sparing.of_checkpoint), 0);
+  execute(3);
+  EXPECT_EQ(frontier(), 2u);
+}
+
+// A message may wait for a receive, and what is one-sided before it would not be known of.
+TEST_F(Spared, AFenceStandsBetweenOneSidedRequestsAndAMessage) {
+  post(3, IBV_WR_RDMA_READ);
+  post(2, IBV_WR_SEND);
+  EXPECT_EQ(posted(), "s--Fs-");
+  post(2, IBV_WR_RDMA_WRITE);
+  EXPECT_EQ(posted(), "s--Fs-ss") << "from then on they are forced";
+  execute(4);
+  EXPECT_EQ(frontier(), 3u);
+}
+
+TEST_F(Spared, AFenceBeforeAMessageThatIsSignaled) {
+  post(2, IBV_WR_RDMA_WRITE);
+  ASSERT_EQ(send(9, IBV_SEND_SIGNALED, IBV_WR_SEND), 0);
+  EXPECT_EQ(posted(), "s-Fs");
+}
+
+TEST_F(Spared, NoFenceBehindOneThatIsForced) {
+  post(1, IBV_WR_RDMA_WRITE);
+  post(2, IBV_WR_SEND);
+  EXPECT_EQ(posted(), "ss-");
+}
+
+TEST_F(Spared, NoFenceWithinAList) {
+  ASSERT_EQ(post_list({IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_SEND}), 0);
+  EXPECT_EQ(posted(), "ss--");
+}
+
+TEST_F(Spared, AFenceBeforeAList) {
+  post(2, IBV_WR_RDMA_WRITE);
+  ASSERT_EQ(post_list({IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE, IBV_WR_SEND}), 0);
+  EXPECT_EQ(posted(), "s-Fss-");
+}
+
+TEST_F(Spared, AQueueOfThemNeedsNoPolling) {
+  for (std::uint64_t id = 0; id < 10 * kSlots; ++id) {
+    ASSERT_EQ(send(id, 0, IBV_WR_SEND), 0) << id;
+    execute(1);
+  }
+  EXPECT_EQ(poll(16), Ids{});
+}
+
+TEST_F(Spared, OneThatIsForcedAndRefusedIsForcedAgain) {
+  const auto takes = qp.real_post_send;
+  qp.real_post_send = [](ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad) {
+    *bad = wr;
+    return ENOMEM;
+  };
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(send(1, 0, IBV_WR_SEND), ENOMEM);
+  qp.real_post_send = takes;
+  post(5, IBV_WR_SEND);
+  EXPECT_EQ(posted(), "s---s");
+}
+
+TEST_F(Spared, NoneOnceRequestsAreTurned) {
+  post(2, IBV_WR_SEND);
+  qp.turn_sends();
+  post(2, IBV_WR_SEND);
+  EXPECT_EQ(posted(), "s-ss");
+}
+
+TEST_F(Spared, AnErrorIsToldOfWhateverWasAskedFor) {
+  post(2, IBV_WR_SEND);
+  execute(1);
+  execute(1, IBV_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(poll(4), Ids{2});
+  EXPECT_EQ(frontier(), 2u);
+}
+
+TEST_F(Spared, ThoseThatArePostedAgainAreForced) {
+  post(3, IBV_WR_SEND);
+  g_posted.clear();
+  ASSERT_EQ(repost_sends(qp, 0), 0);
+  EXPECT_EQ(posted(), "sss");
 }
 
 // The program may poll before it reads the event.

@@ -45,9 +45,9 @@ __attribute__((always_inline)) inline bool is_ours(const SlotHeader& slot, const
 
 // Swallows a completion, or turns it into the program's and answers true.
 __attribute__((always_inline)) inline bool accept_one(ShadowCq& cq, SlotHeader& slot, ibv_wc& wc) {
-  if (is_equal<SlotHeader::kForced>(slot.status)) {
-    if (is_ours(slot, wc)) {
-      slot.complete(IBV_WC_SUCCESS);
+  if (is_below<SlotHeader::kApart>(slot.status)) {
+    if (is_ours(slot, wc) || is_equal<SlotHeader::kFence>(slot.status)) {
+      slot.complete(wc.status);
       return false;
     }
     static_cast<SendSlot&>(slot).take_force_back();  // an error is told of whatever was asked for
@@ -84,7 +84,7 @@ const ShadowSrq* xrc_srq_of(const ShadowCq& cq, const SlotHeader* slot) {
 CompletionPlace place_of(const ShadowCq& cq, const ibv_wc& wc) SHADOWIB_REQUIRES(cq.refill_lock) {
   const auto* slot = reinterpret_cast<const SlotHeader*>(wc.wr_id);
   const ShadowQp* qp = ShadowContext::of(cq.cq.context)->numbered.find({wc.qp_num});
-  if (qp == nullptr) return {};
+  if (qp == nullptr || is_equal<SlotHeader::kFence>(slot->status)) return {};
   if (!slot->is_receive) return {qp, false, qp->send.sequence_of(slot)};
   if (qp->receive.holds(slot)) return {qp, true, qp->receive.sequence_of(slot)};
   // Receives of a shared queue are used in the order of posting, so those of one queue pair complete in it.

@@ -42,7 +42,8 @@ SendSlot* next_slot(ShadowQp& qp) {
   if (!qp.send.has_room()) {
     retire_executed(qp);
     // A program that wants no completion polls for none.
-    if (qp.send.slot(qp.send.head).forced()) drain_completions(*ShadowCq::of(qp.init.send_cq));
+    if (qp.forces_signals && !qp.send.slot(qp.send.head).asked_for())
+      drain_completions(*ShadowCq::of(qp.init.send_cq));
     if (!qp.send.has_room()) return nullptr;
   }
   return &qp.send.slot(qp.send.head);
@@ -62,6 +63,32 @@ __attribute__((always_inline)) inline void force(ShadowQp& qp, SendSlot& slot) {
   slot.pend(SlotHeader::kForced);
 }
 
+// The queue's next is forced, and what follows it may be spared: messages, or one-sided requests before any message.
+__attribute__((noinline)) void force_one_of_many(ShadowQp& qp, SendSlot& slot) {
+  Sparing& sparing = qp.sparing;
+  sparing.until = qp.send.head + sparing.every;
+  if (consumes_receive(slot.wr.opcode) || qp.messages_sent != 0) sparing.opcodes = kConsumingReceive;
+  if (sparing.opcodes == 0) {
+    sparing.opcodes = Sparing::kOneSided;
+    sparing.before_message = true;
+  }
+  force(qp, slot);
+}
+
+// The same for the queue's next, which is spared if one before it was forced not long ago.
+__attribute__((always_inline)) inline void force_next(ShadowQp& qp, SendSlot& slot) {
+  if (qp.send.head < qp.sparing.until && (qp.sparing.opcodes >> (slot.wr.opcode % 32) & 1) != 0) return;
+  if (__builtin_expect(qp.sparing.every != 0, 0)) return force_one_of_many(qp, slot);
+  force(qp, slot);
+}
+
+bool has_message(const ibv_send_wr* wr) {
+  while (wr != nullptr && !consumes_receive(wr->opcode)) wr = wr->next;
+  return wr != nullptr;
+}
+// A message of the list needs a fence before it.
+bool is_fence_due(const ShadowQp& qp, const ibv_send_wr* wr) { return qp.sparing.before_message && has_message(wr); }
+
 // Writes all of the request but its list into the slot, the queue's next. `may_force`: not on a short way that no
 // queue pair with forced signals takes.
 template <bool may_force = true>
@@ -70,7 +97,7 @@ __attribute__((always_inline)) inline void record(ShadowQp& qp, SendSlot& slot, 
   slot.pend(SlotHeader::kPlain);
   ::memcpy(reinterpret_cast<char*>(&slot.wr) + kCopyFrom, reinterpret_cast<const char*>(&wr) + kCopyFrom,
            kCopyTo - kCopyFrom);
-  if (may_force && (wr.send_flags & IBV_SEND_SIGNALED) == 0) force(qp, slot);
+  if (may_force && (wr.send_flags & IBV_SEND_SIGNALED) == 0) force_next(qp, slot);
 }
 
 // The whole request. 0 or the errno to refuse it with.
@@ -96,6 +123,7 @@ __attribute__((always_inline)) inline void accept(ShadowQp& qp, const ibv_send_w
 void unaccept(ShadowQp& qp) {
   SendSlot& slot = qp.send.slot(--qp.send.head);
   if (changes_window(slot.wr.opcode)) qp.context->windows.forget_change(qp, qp.send.head, slot.wr);
+  if (slot.forced()) qp.sparing.until = 0;
   slot.release();
   qp.messages_sent -= consumes_receive(slot.wr.opcode);
 }
@@ -222,6 +250,17 @@ __attribute__((noinline)) int post_send_translated(ShadowQp& qp, ibv_send_wr* wr
   return flush_turned(qp, list, first, bad_wr);
 }
 
+// A list, or one that is not plain, in the way that the queue pair needs. Caller holds the queue's lock.
+int post_send_turned(ShadowQp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
+int post_send_one(ShadowQp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
+int post_send_list(ShadowQp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
+__attribute__((noinline)) int post_send_locked(ShadowQp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  if (is_fence_due(qp, wr))
+    if (int rc = close_before_message(qp); rc != 0) return refuse(wr, bad_wr, rc);
+  if (is_set(qp.translate)) return post_send_turned(qp, wr, bad_wr);
+  return wr->next == nullptr ? post_send_one(qp, wr, bad_wr) : post_send_list(qp, wr, bad_wr);
+}
+
 // One request that is not the plain kind.
 __attribute__((noinline)) int post_send_one(ShadowQp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   SendSlot* const slot = next_slot(qp);
@@ -237,6 +276,8 @@ __attribute__((noinline)) int post_send_one(ShadowQp& qp, ibv_send_wr* wr, ibv_s
 
 // A list: slots are chained and go down in one call.
 __attribute__((noinline)) int post_send_list(ShadowQp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  // Those that go down together are of one choice: no fence can come between them.
+  if (qp.sparing.opcodes == 0 && has_message(wr)) qp.sparing.opcodes = kConsumingReceive;
   std::uint64_t first = qp.send.head;
   ibv_send_wr* at = wr;
   int refused = 0;
@@ -305,8 +346,7 @@ __attribute__((noinline)) int post_send_any(ibv_qp* program_qp, ibv_send_wr* wr,
   Inside inside;
   ShadowQp& qp = *ShadowQp::of(program_qp);
   SpinGuard guard(qp.send.lock);
-  if (is_set(qp.translate)) return post_send_turned(qp, wr, bad_wr);
-  return wr->next == nullptr ? post_send_one(qp, wr, bad_wr) : post_send_list(qp, wr, bad_wr);
+  return post_send_locked(qp, wr, bad_wr);
 }
 
 // Receives, one or a list, by the queue's lock.
@@ -351,7 +391,7 @@ __attribute__((noinline, cold)) int post_recv_again(ShadowQp* qp, ibv_recv_wr* w
 // The short way is closed, or the next slot is not free. Has the queue's lock.
 __attribute__((noinline)) int post_send_long(ShadowQp* qp, ibv_send_wr* wr,
                                              ibv_send_wr** bad_wr) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
-  const int rc = is_set(qp->translate) ? post_send_turned(*qp, wr, bad_wr) : post_send_one(*qp, wr, bad_wr);
+  const int rc = post_send_locked(*qp, wr, bad_wr);
   qp->send.lock.unlock();
   if (leave_inside()) park_if_requested();
   return rc;
@@ -407,7 +447,8 @@ __attribute__((always_inline)) inline int post_send_short(ibv_qp* program_qp, ib
   enter_inside();  // before the first look: a restart may come before it
   if (!qp->send.lock.lock_now()) return post_send_again(qp, wr, bad_wr);
   SendSlot& slot = qp->send.short_slot();
-  if (__builtin_expect(!slot.is_free(), 0)) return post_send_long(qp, wr, bad_wr);
+  if (__builtin_expect(!slot.is_free(), 0) || (may_force && qp->sparing.before_message && consumes_receive(wr->opcode)))
+    return post_send_long(qp, wr, bad_wr);
   qp->send.posting = wr;
   qp->send.posting_bad = bad_wr;
   take_plain<may_force>(*qp, slot, *wr);
@@ -460,6 +501,8 @@ int post_send_whole(ShadowQp& qp, ibv_send_wr* wr, std::size_t count) {
     drain_completions(*ShadowCq::of(qp.init.send_cq));
     if (!fits()) return ENOMEM;
   }
+  if (is_fence_due(qp, wr))
+    if (int rc = close_before_message(qp); rc != 0) return rc;
   return is_set(qp.translate) ? post_send_translated(qp, wr, &bad) : post_send_list(qp, wr, &bad);
 }
 
@@ -500,10 +543,12 @@ std::uint64_t known_executed(ShadowQp& qp) {
 
 }  // namespace
 
-std::uint64_t executed_frontier(ShadowQp& qp) { return std::max(qp.send.retired(), known_executed(qp)); }
+std::uint64_t executed_frontier(ShadowQp& qp) {
+  return std::max({qp.send.retired(), known_executed(qp), qp.sparing.proven});
+}
 
 std::uint64_t retire_executed(ShadowQp& qp) {
-  const std::uint64_t known = known_executed(qp);
+  const std::uint64_t known = std::max(known_executed(qp), qp.sparing.proven);
   for (std::uint64_t s = qp.send.tail(); s < known; s = qp.send.tail()) {
     SendSlot& slot = qp.send.slot(s);
     if (slot.signaled() && !slot.done()) break;  // its completion still points at the slot

@@ -13,6 +13,7 @@
 #include "shadowib/abi/handlers.h"
 #include "shadowib/abi/slots.h"
 #include "shadowib/cr/announce.h"
+#include "shadowib/cr/fences.h"
 #include "shadowib/cr/helper.h"
 #include "shadowib/cr/identity.h"
 #include "shadowib/cr/participant.h"
@@ -183,7 +184,7 @@ void destroy_leftovers(ibv_context* program) {
   each(
       r.mrs, [](ShadowMr& mr) { g_backend.dereg_mr(mr.real); }, [](ShadowMr& mr) { return mr.mr.context; });
   each(
-      r.pds, [](ShadowPd& pd) { g_backend.dealloc_pd(pd.real); }, [](ShadowPd& pd) { return pd.pd.context; });
+      r.pds, [](ShadowPd& pd) { drop_fence(pd), g_backend.dealloc_pd(pd.real); }, [](ShadowPd& pd) { return pd.pd.context; });
   each(
       r.channels,
       [](ShadowChannel& c) {

@@ -5,6 +5,7 @@
 #include "hooks/threads/stop.h"
 #include "shadowib/abi/handlers.h"
 #include "shadowib/cr/announce.h"
+#include "shadowib/cr/fences.h"
 #include "shadowib/entry/errors.h"
 #include "shadowib/objects/registry.h"
 
@@ -43,6 +44,7 @@ int shadowib_ibv_dealloc_pd(ibv_pd* program) {
   Registry& r = registry();
   SpinGuard guard(r.lock);
   if (pd->users != 0) return EBUSY;
+  drop_fence(*pd);
   if (int rc = g_backend.dealloc_pd(pd->real); rc != 0) return rc;
   r.pds.erase(r.pds.iterator_to(*pd));
   delete pd;

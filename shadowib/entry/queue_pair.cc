@@ -8,6 +8,7 @@
 #include "hooks/threads/stop.h"
 #include "shadowib/abi/handlers.h"
 #include "shadowib/cr/announce.h"
+#include "shadowib/cr/fences.h"
 #include "shadowib/cr/peers.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/datapath/event_delivery.h"
@@ -78,6 +79,7 @@ void reset_logs(ShadowQp& qp) {
   SpinGuard send(qp.send.lock);
   SpinGuard receive(qp.receive.lock);
   qp.send.clear();
+  qp.sparing.reset();
   qp.receive.clear();
   qp.messages_sent = 0;
   qp.shared_consumed = 0;
@@ -157,10 +159,21 @@ ibv_qp* create_queue_pair(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_
   ibv_qp_init_attr usable = *init;
   if (int rc = check_parts(xrcd != nullptr, &usable); rc != 0) return null_with(rc);
   auto* qp = new ShadowQp{};
-  ibv_qp_init_attr real_init = usable;
-  real_init.qp_context = qp;
+  ibv_qp_init_attr real_init;
   if (xrcd != nullptr) qp->xrcd = ShadowXrcd::of(xrcd);
-  qp->real = create_real(pd != nullptr ? ShadowPd::of(pd) : nullptr, qp->xrcd, &real_init);
+  ShadowPd* const shadow_pd = pd != nullptr ? ShadowPd::of(pd) : nullptr;
+  std::uint32_t room = shadow_pd != nullptr && may_spare(*shadow_pd, usable) ? Sparing::kRoom : 0;
+  const auto create = [&] {
+    real_init = usable;
+    real_init.qp_context = qp;
+    real_init.cap.max_send_wr += room;
+    return create_real(shadow_pd, qp->xrcd, &real_init);
+  };
+  qp->real = create();
+  if (qp->real == nullptr && room != 0) {  // it may be too large with it
+    room = 0;
+    qp->real = create();
+  }
   if (qp->real == nullptr) {
     int saved = errno;
     delete qp;
@@ -168,11 +181,14 @@ ibv_qp* create_queue_pair(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_
   }
   qp->init = usable;
   qp->real_cap = real_capacity(qp->real, real_init);
+  qp->real_cap.max_send_wr -= room;
   if (!make_logs(*qp, qp->real_cap)) {
     g_backend.destroy_qp(qp->real);
     delete qp;
     return null_with(ENOMEM);
   }
+  real_init.cap.max_send_wr -= room;
+  qp->sparing.room = room;
   init->cap = real_init.cap;
   init->cap.max_send_sge = qp->real_cap.max_send_sge;
   init->cap.max_recv_sge = qp->real_cap.max_recv_sge;
@@ -236,10 +252,14 @@ int shadowib_ibv_modify_qp(ibv_qp* program, ibv_qp_attr* attr, int mask) {
   if (Status status = turn_address(qp, &real, mask); !status.ok()) return errno_from(status, "ibv_modify_qp");
   const bool starts_draining = (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_SQD && qp.state() != IBV_QPS_SQD;
   const bool was_due = qp.drain_event_due;
+  if (starts_draining) end_sparing(qp);
   if (starts_draining)  // before the event can come
     qp.drain_event_due = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr->en_sqd_async_notify != 0;
   if (int rc = g_backend.modify_qp(qp.real, &real, mask); rc != 0) {
-    if (starts_draining) qp.drain_event_due = was_due;
+    if (starts_draining) {
+      qp.drain_event_due = was_due;
+      begin_sparing(qp);
+    }
     errno = rc;  // which a driver's system call leaves there, and UCX tells of
     return rc;
   }
@@ -250,6 +270,7 @@ int shadowib_ibv_modify_qp(ibv_qp* program, ibv_qp_attr* attr, int mask) {
     program->state = qp.qp.qp_base.state = attr->qp_state;
     if (attr->qp_state == IBV_QPS_RESET) reset_logs(qp);
   }
+  if ((mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RTS) begin_sparing(qp);
   return 0;
 }
 
@@ -262,6 +283,8 @@ int shadowib_ibv_query_qp(ibv_qp* program, ibv_qp_attr* attr, int mask, ibv_qp_i
     SpinGuard guard(registry().lock);
     program->state = qp.qp.qp_base.state = attr->qp_state;
   }
+  attr->cap.max_send_wr -= std::min(attr->cap.max_send_wr, qp.sparing.room);
+  init->cap.max_send_wr -= std::min(init->cap.max_send_wr, qp.sparing.room);
   // The remote end and the queues as the program named them.
   for (const RecordedModify& m : qp.modifies) {
     if (m.mask & IBV_QP_AV) attr->ah_attr = m.attr.ah_attr;

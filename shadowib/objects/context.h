@@ -83,6 +83,7 @@ struct ShadowContext {
   QpNumbers numbered;                  // queue pairs by the number that completions name
   std::atomic<bool> translate{false};  // false: virtual ids equal real ones, posts go down as they are
   DisplacedRegions displaced;
+  enum class Fences : std::uint8_t { kUnknown, kWork, kNone } fences = Fences::kUnknown;  // cr/fences.h
   bool foreign = false;     // inherited over a fork: every call on it and its objects answers EPERM
   EventQueue async_events;  // its descriptor is the program's async_fd
   std::deque<ibv_async_event> pending_async

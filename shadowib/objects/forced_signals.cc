@@ -8,7 +8,7 @@
 namespace shadowib {
 namespace {
 
-std::uint32_t entries_for(ShadowQp& qp) { return static_cast<std::uint32_t>(qp.send.slots()); }
+std::uint32_t entries_for(ShadowQp& qp) { return static_cast<std::uint32_t>(qp.send.slots()) + qp.sparing.room; }
 
 bool wanted(const ShadowQp& qp) {
   return g_backend.needs_signals && qp.init.send_cq != nullptr && guarded(Guard::kForceSignals);
@@ -48,6 +48,7 @@ void end_forcing_signals(ShadowQp& qp) {
   if (qp.forces_signals) ShadowCq::of(qp.init.send_cq)->reserved -= entries_for(qp);
   qp.forces_signals = false;
   qp.forcing = ShadowQp::Forcing::kNone;
+  qp.sparing.stop();
 }
 
 void plan_forced_signals() {
@@ -56,6 +57,7 @@ void plan_forced_signals() {
   for (ShadowQp& qp : r.qps) {
     qp.forces_signals = false;
     qp.forcing = ShadowQp::Forcing::kNone;
+    qp.sparing.forget();
     if (wanted(qp)) force(qp, *ShadowCq::of(qp.init.send_cq));
   }
 }

@@ -13,6 +13,7 @@ struct ShadowPd {
   ibv_pd* real = nullptr;
   std::uint32_t id = 0;     // unique in the member for good: part of (PD, rkey) as peers know it
   std::uint32_t users = 0;  // MRs and QPs; deallocation answers EBUSY while there are any
+  ibv_mw* fence = nullptr;  // what fences bind to nothing (objects/fence.h); of this life of the backend
   static ShadowPd* of(ibv_pd* pd) { return reinterpret_cast<ShadowPd*>(pd); }
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shadowib/objects/completion.h"
+#include "shadowib/objects/fence.h"
 #include "shadowib/objects/memory.h"
 #include "shadowib/objects/modify_log.h"
 #include "shadowib/objects/shared_receive_queue.h"
@@ -72,6 +73,7 @@ struct ShadowQp {
   void turn_sends() {
     SpinGuard guard(send.lock);
     translate = true;
+    sparing.stop();
     send.close_short_way();
   }
   void turn_receives() {
@@ -85,6 +87,7 @@ struct ShadowQp {
   // An unsignaled request is signaled on its way down. kBegins: the completion queue does not know yet that it has
   // completions to swallow. Under send.lock.
   enum class Forcing : std::uint8_t { kNone, kBegins, kGoesOn } forcing = Forcing::kNone;
+  Sparing sparing;  // which are not (objects/fence.h)
 
   std::shared_ptr<SendBuilder> builder;  // if it was created with the builders of extended verbs
 

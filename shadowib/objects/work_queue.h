@@ -30,6 +30,7 @@ struct SlotHeader {
   // The status of a slot whose completion has not been taken. Polls turn back the wr_id of a kPlain one, and look
   // closer at others.
   enum Pending : std::uint8_t {
+    kFence = 0xFC,   // a request of the shim's own (objects/fence.h): the program sees nothing of it
     kForced = 0xFD,  // signaled by the shim alone: the program sees no success
     kApart = 0xFE,   // the completion names its queue pair otherwise than the program knows it
     kPlain = 0xFF,
@@ -41,9 +42,9 @@ struct SlotHeader {
   std::uint8_t flags;                // set once: IBV_SEND_SIGNALED if all requests of the ring are
   bool is_receive;                   // set once
 
-  bool done() const { return status.load(std::memory_order_acquire) < kForced; }
+  bool done() const { return status.load(std::memory_order_acquire) < kFence; }
   // As done(), for the hot path.
-  bool is_free() const { return is_below<kForced>(status); }
+  bool is_free() const { return is_below<kFence>(status); }
   bool forced() const { return status.load(std::memory_order_relaxed) == kForced; }
   void pend(Pending as) { status.store(as, std::memory_order_relaxed); }
   void release() { complete(IBV_WC_SUCCESS); }  // nothing was posted, or nothing more will come: free for the next
@@ -62,6 +63,8 @@ struct SendSlot : SlotHeader {
     const unsigned asked = __atomic_load_n(&wr.send_flags, __ATOMIC_RELAXED);
     return ((asked | flags) & IBV_SEND_SIGNALED) != 0 || forced();
   }
+  // By the program.
+  bool asked_for() const { return signaled() && !forced(); }
   // Gives the request the flags that the program gave it. Before the slot becomes another kind, or is done in error.
   void take_force_back() {
     if (forced()) __atomic_store_n(&wr.send_flags, wr.send_flags & ~unsigned{IBV_SEND_SIGNALED}, __ATOMIC_RELAXED);

@@ -249,6 +249,55 @@ static void many_unsignaled(void) {
   expect_nothing_more();
 }
 
+/* Requests of every kind, of which no completion is wanted. Of the messages the last two wait for receives. */
+static void unsignaled_kinds(void) {
+  qp_access |= IBV_ACCESS_REMOTE_READ;
+  make_pair(kAll);
+  mr = ibv_reg_mr(pd, memory, kAll, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+  CHECK(mr != NULL);
+  memset(written(9), 'r', kBytes);
+  for (uint64_t n = 1; n <= 20; ++n) CHECK(try_to_give(IBV_WR_RDMA_WRITE, n, (int)n, 0, written(n + 20)) == 0);
+  CHECK(try_to_give(IBV_WR_RDMA_READ, 21, 0, 0, written(9)) == 0);
+  for (uint64_t n = 1; n <= 20; ++n) take_in(b, n);
+  for (uint64_t n = 22; n <= 43; ++n) CHECK(try_to_give(IBV_WR_SEND, n, (int)n, 0, NULL) == 0);
+  for (uint64_t n = 1; n <= 20; ++n) arrives(n, (int)n + 21);
+  for (uint64_t n = 1; n <= 20; ++n) CHECK(is_full_of(written(n + 20), (int)n));
+  CHECK(is_full_of(sent(21), 'r'));
+  memset(written(9), '-', kBytes);
+  for (uint64_t n = 1; n <= 20; ++n) memset(written(n + 20), '-', kBytes);
+  for (int i = 0; i < kCheckpoints; ++i) {
+    take_checkpoint_number(i);
+    for (uint64_t n = 1; n <= 20; ++n) CHECK(is_full_of(written(n + 20), '-'));
+    CHECK(is_full_of(sent(21), 'r'));
+  }
+  for (uint64_t n = 21; n <= 23; ++n) take_in(b, n);
+  for (uint64_t n = 21; n <= 22; ++n) arrives(n, (int)n + 21);
+  give(IBV_WR_SEND, 44, 44, NULL);
+  arrives(23, 44);
+  EXPECT(send_cq, 44, IBV_WC_SUCCESS);
+  for (uint64_t n = 1; n <= 20; ++n) CHECK(is_full_of(written(n + 20), '-'));
+  expect_nothing_more();
+}
+
+/* A send queue is held behind messages that nobody wants to hear of. */
+static void unsignaled_and_held(void) {
+  make_pair(kAll);
+  for (uint64_t n = 1; n <= 9; ++n) take_in(b, n);
+  for (uint64_t n = 1; n <= 4; ++n) CHECK(try_to_give(IBV_WR_SEND, n, (int)n, 0, NULL) == 0);
+  for (uint64_t n = 1; n <= 4; ++n) arrives(n, (int)n);
+  to_state(a, IBV_QPS_SQD);
+  for (uint64_t n = 5; n <= 8; ++n) CHECK(try_to_give(IBV_WR_SEND, n, (int)n, 0, NULL) == 0);
+  for (int i = 0; i < kCheckpoints; ++i) {
+    take_checkpoint_number(i);
+    stays(received(5), 0);
+  }
+  to_state(a, IBV_QPS_RTS);
+  give(IBV_WR_SEND, 9, 9, NULL);
+  for (uint64_t n = 5; n <= 9; ++n) arrives(n, (int)n);
+  EXPECT(send_cq, 9, IBV_WC_SUCCESS);
+  expect_nothing_more();
+}
+
 /* The sender has no patience: one that is refused twice, 0.7 s apart, is an error. The receiver is stopped for longer
  * while the sender runs. Messages are numbered, and taken in once and in order. */
 enum { kWindow = 4, kOver = 0xffffffff };
@@ -315,6 +364,8 @@ const struct scenario flow_scenarios[] = {{"receives_as_flow_control", receives_
                                           {"peer_in_init", peer_in_init},
                                           {"full_queue", full_queue},
                                           {"many_unsignaled", many_unsignaled},
+                                          {"unsignaled_kinds", unsignaled_kinds},
+                                          {"unsignaled_and_held", unsignaled_and_held},
                                           {"impatient_sender", impatient_sender},
                                           {"slow_receiver", slow_receiver},
                                           {NULL, NULL}};

@@ -90,6 +90,30 @@ static void unsignaled_tail(void) {
   expect_nothing_more();
 }
 
+/* H4: messages and, before them, writes that nobody wants to hear of. The last two messages wait for receives. */
+static void unsignaled_before_a_wait(void) {
+  make_free_pair();
+  fill(1, 'w');
+  for (int n = 2; n < 5; ++n) write_to(a, (uint64_t)n, 1, n, 0);
+  for (int n = 2; n < 5; ++n) await_char(n, 'w');
+  for (int n = 2; n < 5; ++n) fill(n, '-');
+  for (int n = 0; n < 2; ++n) take_in(b, 101 + (uint64_t)n, 9 + n);
+  for (int n = 0; n < 4; ++n) {
+    fill(5 + n, '1' + n);
+    give(a, IBV_WR_SEND, 11 + (uint64_t)n, 5 + n, 0, 0);
+  }
+  for (int n = 0; n < 2; ++n) EXPECT(receive_cq, 101 + (uint64_t)n, IBV_WC_SUCCESS);
+  checkpoint_and_go_on();
+  expect_nothing_more();
+  checkpoint_and_kill();
+  expect_nothing_more();
+  for (int n = 2; n < 4; ++n) take_in(b, 101 + (uint64_t)n, 9 + n);
+  for (int n = 2; n < 4; ++n) EXPECT(receive_cq, 101 + (uint64_t)n, IBV_WC_SUCCESS);
+  for (int n = 0; n < 4; ++n) HOLDS(place(9 + n)[0] == '1' + n, "a message is lost, or came twice");
+  for (int n = 2; n < 5; ++n) HOLDS(place(n)[0] == '-', "an unsignaled write was made twice");
+  expect_nothing_more();
+}
+
 /* H5: a message that has no receive yet and may be refused once. It sets out when its receiver is stopped, and the
  * checkpoint takes its time, since of another queue pair an answer is withheld. */
 static void refused_while_stopped(void) {
@@ -263,6 +287,7 @@ const struct scenario hazard_request_scenarios[] = {{"write_seen", write_seen},
                                                     {"message_taken", message_taken},
                                                     {"message_acknowledged", message_acknowledged},
                                                     {"unsignaled_tail", unsignaled_tail},
+                                                    {"unsignaled_before_a_wait", unsignaled_before_a_wait},
                                                     {"refused_while_stopped", refused_while_stopped},
                                                     {"read_run", read_run},
                                                     {"inline_kept", inline_kept},

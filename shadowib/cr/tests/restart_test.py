@@ -388,6 +388,12 @@ class Flow(RestartCase):
     def test_unsignaled_writes_without_end(self):
         self.alone_over_each("many_unsignaled")
 
+    def test_unsignaled_requests_of_every_kind(self):
+        self.alone_over_each("unsignaled_kinds")
+
+    def test_unsignaled_messages_before_a_hold(self):
+        self.alone_over_each("unsignaled_and_held")
+
 
 class AcrossAdapters(RestartCase):
     """Run by itself, where the kernel has an RDMA device."""
