@@ -164,5 +164,25 @@ TEST(JudgeByPeer, DoomsWhatHasNoPeer) {
   EXPECT_EQ(judge_by_peer(with(kAsIs), {.may_come = true}).verdict, Verdict::kMoving);
 }
 
+// The oldest request has no signal, and may have run.
+TEST(JudgeByPeer, WaitsForTheFenceBehindWhatHasNoSignal) {
+  constexpr auto unproven = [](SendFacts& s) { s.unproven = true; };
+  constexpr auto in_sqd = [](SendFacts& s) {
+    s.unproven = true;
+    s.state = IBV_QPS_SQD;
+  };
+  constexpr auto receives_left = [](QpCounts&, PeerFacts& p) { p.receives_left = 5; };
+  EXPECT_EQ(by_peer(unproven, receives_left).verdict, Verdict::kMoving);
+  EXPECT_EQ(by_peer(unproven, kPeerAsIs).verdict, Verdict::kBlocked) << "the peer's counts tell";
+  EXPECT_EQ(by_peer(in_sqd, receives_left).verdict, Verdict::kMoving) << "it may have run before";
+  EXPECT_EQ(by_peer(in_sqd, kPeerAsIs).verdict, Verdict::kBlocked);
+  const Judgement not_ready = by_peer(unproven, [](QpCounts& row, PeerFacts&) { row.state = IBV_QPS_INIT; });
+  EXPECT_EQ(not_ready.verdict, Verdict::kMoving) << "the peer was ready once";
+  EXPECT_FALSE(not_ready.awaits_peer);
+  const Judgement gone = judge_by_peer(with(unproven), {});
+  EXPECT_EQ(gone.verdict, Verdict::kMoving);
+  EXPECT_TRUE(gone.may_be_doomed);
+}
+
 }  // namespace
 }  // namespace shadowib

@@ -97,11 +97,23 @@ class Settler {
              static_cast<unsigned long long>(rounds_), registry().qps.size(),
              static_cast<unsigned long long>(context_.exchange->operations() - operations_),
              arena_requested_bytes() - requested_);
+    tell_spared();
     return {};
   }
 
  private:
   static constexpr std::int64_t kMillisecondNs = 1000000;
+
+  static void tell_spared() {
+    std::uint64_t forced = 0, posted = 0;
+    for (const ShadowQp& qp : registry().qps) {
+      forced += qp.sparing.forced;
+      if (qp.sparing.forced != 0) posted += qp.send.head;
+    }
+    if (forced != 0)
+      log_line(LogLevel::kInfo, "of %llu send requests %llu have been signaled for shadowib alone",
+               static_cast<unsigned long long>(posted), static_cast<unsigned long long>(forced));
+  }
 
   Status ask_for_guests() {
     if (!g_backend.needs_signals || registry().qps.empty()) return {};

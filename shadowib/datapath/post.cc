@@ -67,6 +67,7 @@ __attribute__((always_inline)) inline void force(ShadowQp& qp, SendSlot& slot) {
 __attribute__((noinline)) void force_one_of_many(ShadowQp& qp, SendSlot& slot) {
   Sparing& sparing = qp.sparing;
   sparing.until = qp.send.head + sparing.every;
+  ++sparing.forced;
   if (consumes_receive(slot.wr.opcode) || qp.messages_sent != 0) sparing.opcodes = kConsumingReceive;
   if (sparing.opcodes == 0) {
     sparing.opcodes = Sparing::kOneSided;

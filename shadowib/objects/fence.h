@@ -34,6 +34,7 @@ struct Sparing {
   std::uint32_t opcodes = 0;   // of these: kConsumingReceive, kOneSided, or 0: not chosen yet
   std::uint32_t every = 0;     // k; 0: all are forced
   bool before_message = false; // a message has to look whether a fence is due
+  std::uint64_t forced = 0;    // requests since the queue pair was made, while others were spared
   std::uint32_t room = 0;      // requests that the real queue holds for fences; 0: none can be posted
   std::uint64_t proven = 0;    // the send sequence before which everything has run, whatever its slots say
   Fence of_checkpoint, of_message;

@@ -204,24 +204,30 @@ class WorkQueue {
   typename Slot::Request** posting_bad = nullptr;
 
  private:
-  __attribute__((noinline, cold)) bool reclaim() {
-    std::uint64_t sequence = tail(), ran = sequence;
+  // A device's queue of unsignaled requests comes here once a round, and looks at each of its slots.
+  __attribute__((noinline)) bool reclaim() {
+    std::uint64_t sequence = tail();
+    const std::uint64_t ran = last_proof(sequence);
+    char* at = reinterpret_cast<char*>(&slot(sequence));
+    char* const end = slots_ + (mask_ + 1) * stride_;
     for (; sequence < head; ++sequence) {
-      const Slot& s = slot(sequence);
-      if (s.done()) continue;
-      if (s.signaled()) break;
-      if (sequence >= ran) ran = next_proof(sequence + 1);
-      if (sequence >= ran) break;
+      Slot& s = *reinterpret_cast<Slot*>(at);
+      if (!s.done()) {
+        if (sequence >= ran || s.signaled()) break;
+        s.release();
+      }
+      at += stride_;
+      if (at == end) at = slots_;
     }
-    retire_to(sequence);
+    tail_ = sequence;
     return slot(head).done();
   }
-  // The first request from `sequence` on whose completion tells that everything before it has run, if not before;
-  // 0 if there is none. A flush tells nothing: those before it may be flushed too.
-  std::uint64_t next_proof(std::uint64_t sequence) {
-    for (; sequence < head; ++sequence) {
-      const Slot& s = slot(sequence);
-      if (s.done() && s.status.load(std::memory_order_relaxed) != IBV_WC_WR_FLUSH_ERR) return sequence;
+  // The last request, not before `first`, whose completion tells that everything before it has run; 0 if there is
+  // none. A flush tells nothing: those before it may be flushed too.
+  std::uint64_t last_proof(std::uint64_t first) {
+    for (std::uint64_t s = head; s-- > first;) {
+      const std::uint8_t status = slot(s).status.load(std::memory_order_acquire);
+      if (status < SlotHeader::kFence && status != IBV_WC_WR_FLUSH_ERR) return s;
     }
     return 0;
   }

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import pathlib
+import re
 import socket
 import struct
 import subprocess
@@ -401,6 +402,16 @@ class AcrossAdapters(RestartCase):
     def across(self, scenario, before, after, **environment):
         self.ends(self.start("run", "--job", "j", "--backend", before, "--", PROGRAM, scenario, **environment), -9)
         self.ends(self.restart(1, SHADOWIB_BACKEND=after), 0)
+
+    def test_of_unsignaled_writes_one_in_four_is_completed(self):
+        log = self.dir / "shim.log"
+        self.ends(self.start("run", "--job", "j", "--backend", "verbs", "--", PROGRAM, "many_unsignaled", SHADOWIB_LOG=f"info:{log}"), -9)
+        told = re.search(r"of (\d+) send requests (\d+) have been signaled for shadowib alone", log.read_text())
+        self.assertIsNotNone(told, log.read_text())
+        posted, completed = map(int, told.groups())
+        self.assertGreaterEqual(posted, 200)
+        self.assertLessEqual(completed, 1.05 * posted / 4)  # of a queue of 16
+        self.ends(self.restart(1), 0)
 
     def test_datagrams_of_processes_that_shared_an_address(self):
         for program in [self.start("run", "--job", "j", "--backend", "verbs", "--", PROGRAM, f"datagrams_{name}") for name in ("one", "two")]:
