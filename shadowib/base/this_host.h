@@ -9,7 +9,7 @@ namespace shadowib {
 // another.
 std::string this_host();
 
-// What fails as a whole: containers of one machine have it in common. The first part of this_host().
+// A machine fails as a whole, with all its containers. The first part of this_host().
 std::string this_machine();
 
 }  // namespace shadowib
