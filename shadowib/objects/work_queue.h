@@ -63,7 +63,7 @@ struct SendSlot : SlotHeader {
     const unsigned asked = __atomic_load_n(&wr.send_flags, __ATOMIC_RELAXED);
     return ((asked | flags) & IBV_SEND_SIGNALED) != 0 || forced();
   }
-  // By the program.
+  // The program has asked for it.
   bool asked_for() const { return signaled() && !forced(); }
   // Gives the request the flags that the program gave it. Before the slot becomes another kind, or is done in error.
   void take_force_back() {
