@@ -310,7 +310,9 @@ int main(int argc, char** argv) {
   g_signal_every = options.signal_every;
   g_until_empty = options.until_empty;
   // Unsignaled sends: once round each send queue, since what is found there then is looked at.
-  const long around = options.mode == Mode::kUcx ? 4 * kUcxBatch : options.signal_every > 1 ? 2 * options.signal_every : 2;
+  const long around = options.mode == Mode::kUcx ? 4 * kUcxBatch
+                      : options.signal_every > 1 ? 2 * options.signal_every
+                                                 : 2;
   const long every_queue = around * options.qps;
   run_loop(&objects, options.mode, std::max(options.iterations / 10, every_queue));
   if (options.hold != nullptr) {

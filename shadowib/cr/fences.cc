@@ -14,7 +14,7 @@
 namespace shadowib {
 namespace {
 
-constexpr std::uint32_t kMostEvery = 64, kUsualEvery = 1;  // every so many-th message is forced at least
+constexpr std::uint32_t kMostEvery = 64;  // every so many-th request is forced at least
 constexpr std::int64_t kTailNs = 2'000'000'000;
 
 SpinLock g_lock;  // of domains' windows, and of what is known of adapters
@@ -23,7 +23,7 @@ std::uint32_t every() {
   static const std::uint32_t chosen = [] {
     const char* text = ::getenv("SHADOWIB_SIGNAL_EVERY");
     const int number = text != nullptr ? ::atoi(text) : 0;
-    return number > 0 ? std::min(static_cast<std::uint32_t>(number), kMostEvery) : kUsualEvery;
+    return number > 0 ? std::min(static_cast<std::uint32_t>(number), kMostEvery) : kMostEvery;
   }();
   return chosen;
 }

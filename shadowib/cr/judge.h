@@ -55,7 +55,7 @@ struct PeerFacts {
 
 struct Judgement {
   Verdict verdict = Verdict::kMoving;
-  bool awaits_peer = false;  // held because the peer has not reached RTR
+  bool awaits_peer = false;    // held because the peer has not reached RTR
   bool may_be_doomed = false;  // moving, since it may have run before the peer went: if that is never told, doomed
 };
 

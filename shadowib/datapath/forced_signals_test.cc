@@ -410,8 +410,7 @@ TEST_F(Spared, OfOneSidedRequestsToo) {
 }
 
 TEST_F(Spared, WhatTheProgramSignalsIsSignaled) {
-  for (std::uint64_t id = 1; id <= 6; ++id)
-    ASSERT_EQ(send(id, id % 2 == 0 ? IBV_SEND_SIGNALED : 0, IBV_WR_SEND), 0);
+  for (std::uint64_t id = 1; id <= 6; ++id) ASSERT_EQ(send(id, id % 2 == 0 ? IBV_SEND_SIGNALED : 0, IBV_WR_SEND), 0);
   EXPECT_EQ(posted(), "ss-sss");
   execute(6);
   EXPECT_EQ(poll(8), (Ids{2, 4, 6}));

@@ -448,7 +448,8 @@ __attribute__((always_inline)) inline int post_send_short(ibv_qp* program_qp, ib
   enter_inside();  // before the first look: a restart may come before it
   if (!qp->send.lock.lock_now()) return post_send_again(qp, wr, bad_wr);
   SendSlot& slot = qp->send.short_slot();
-  if (__builtin_expect(!slot.is_free(), 0) || (may_force && qp->sparing.before_message && consumes_receive(wr->opcode)))
+  if (__builtin_expect(!slot.is_free(), 0) ||
+      (may_force && qp->sparing.before_message && consumes_receive(wr->opcode)))
     return post_send_long(qp, wr, bad_wr);
   qp->send.posting = wr;
   qp->send.posting_bad = bad_wr;

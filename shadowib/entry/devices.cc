@@ -184,7 +184,8 @@ void destroy_leftovers(ibv_context* program) {
   each(
       r.mrs, [](ShadowMr& mr) { g_backend.dereg_mr(mr.real); }, [](ShadowMr& mr) { return mr.mr.context; });
   each(
-      r.pds, [](ShadowPd& pd) { drop_fence(pd), g_backend.dealloc_pd(pd.real); }, [](ShadowPd& pd) { return pd.pd.context; });
+      r.pds, [](ShadowPd& pd) { drop_fence(pd), g_backend.dealloc_pd(pd.real); },
+      [](ShadowPd& pd) { return pd.pd.context; });
   each(
       r.channels,
       [](ShadowChannel& c) {

@@ -24,19 +24,19 @@ struct Fence {
   bool pending() const { return !slot.done(); }
 };
 
-// Of a queue pair. Under send.lock, or while threads are stopped.
+// A queue pair's. Under send.lock, or while threads are stopped.
 struct Sparing {
   static constexpr std::uint32_t kOneSided = 1u << IBV_WR_RDMA_WRITE | 1u << IBV_WR_RDMA_READ |
                                              1u << IBV_WR_ATOMIC_CMP_AND_SWP | 1u << IBV_WR_ATOMIC_FETCH_AND_ADD;
   static constexpr std::uint32_t kRoom = 2;  // fences at a time
 
-  std::uint64_t until = 0;     // unsignaled requests before this sequence are spared, if they are
-  std::uint32_t opcodes = 0;   // of these: kConsumingReceive, kOneSided, or 0: not chosen yet
-  std::uint32_t every = 0;     // k; 0: all are forced
-  bool before_message = false; // a message has to look whether a fence is due
-  std::uint64_t forced = 0;    // requests since the queue pair was made, while others were spared
-  std::uint32_t room = 0;      // requests that the real queue holds for fences; 0: none can be posted
-  std::uint64_t proven = 0;    // the send sequence before which everything has run, whatever its slots say
+  std::uint64_t until = 0;      // unsignaled requests before this sequence are spared, if they are
+  std::uint32_t opcodes = 0;    // of these: kConsumingReceive, kOneSided, or 0: not chosen yet
+  std::uint32_t every = 0;      // k; 0: all are forced
+  bool before_message = false;  // a message has to look whether a fence is due
+  std::uint64_t forced = 0;     // requests since the queue pair was made, while others were spared
+  std::uint32_t room = 0;       // requests that the real queue holds for fences; 0: none can be posted
+  std::uint64_t proven = 0;     // the send sequence before which everything has run, whatever its slots say
   Fence of_checkpoint, of_message;
 
   void stop() {
