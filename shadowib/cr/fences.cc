@@ -14,7 +14,7 @@
 namespace shadowib {
 namespace {
 
-constexpr std::uint32_t kMostEvery = 64, kUsualEvery = 1;  // every so many-th message is forced at least
+constexpr std::uint32_t kMostEvery = 64, kUsualEvery = 1;  // every so many-th request is forced at least
 constexpr std::int64_t kTailNs = 2'000'000'000;
 
 SpinLock g_lock;  // of domains' windows, and of what is known of adapters

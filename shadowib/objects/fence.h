@@ -24,7 +24,7 @@ struct Fence {
   bool pending() const { return !slot.done(); }
 };
 
-// The sparing of a queue pair. Under send.lock, or while threads are stopped.
+// A queue pair's. Under send.lock, or while threads are stopped.
 struct Sparing {
   static constexpr std::uint32_t kOneSided = 1u << IBV_WR_RDMA_WRITE | 1u << IBV_WR_RDMA_READ |
                                              1u << IBV_WR_ATOMIC_CMP_AND_SWP | 1u << IBV_WR_ATOMIC_FETCH_AND_ADD;

@@ -63,7 +63,7 @@ struct SendSlot : SlotHeader {
     const unsigned asked = __atomic_load_n(&wr.send_flags, __ATOMIC_RELAXED);
     return ((asked | flags) & IBV_SEND_SIGNALED) != 0 || forced();
   }
-  // The program has asked for it.
+  // The program has asked for its completion.
   bool asked_for() const { return signaled() && !forced(); }
   // Gives the request the flags that the program gave it. Before the slot becomes another kind, or is done in error.
   void take_force_back() {
@@ -210,15 +210,16 @@ class WorkQueue {
     const std::uint64_t ran = last_proof(sequence);
     char* at = reinterpret_cast<char*>(&slot(sequence));
     char* const end = slots_ + (mask_ + 1) * stride_;
-    for (; sequence < head; ++sequence) {
+    for (; sequence < ran; ++sequence) {
       Slot& s = *reinterpret_cast<Slot*>(at);
       if (!s.done()) {
-        if (sequence >= ran || s.signaled()) break;
+        if (s.signaled()) break;
         s.release();
       }
       at += stride_;
       if (at == end) at = slots_;
     }
+    while (sequence < head && slot(sequence).done()) ++sequence;
     tail_ = sequence;
     return slot(head).done();
   }

@@ -18,6 +18,8 @@ DEVICE = {0: 1}  # field: value
 
 
 class Hazard(RestartCase):
+    signal_every = "64"  # over a device
+
     def control(self, fields):
         values = [fields.get(i, 0) for i in range(FIELDS)]
         (self.dir / "wayward").write_bytes(struct.pack(f"{FIELDS}I", *values))
@@ -25,7 +27,7 @@ class Hazard(RestartCase):
     def run_through(self, scenarios, fields, guard):
         """Runs them, restarts what is checkpointed and killed until all has ended; the last exit codes and all that was said."""
         self.control(fields)
-        environment = {"SHADOWIB_WAYWARD": str(self.dir / "wayward")}
+        environment = {"SHADOWIB_WAYWARD": str(self.dir / "wayward"), "SHADOWIB_SIGNAL_EVERY": self.signal_every}
         if guard is not None:
             environment.update(SHADOWIB_GUARD_OFF=guard, SCENARIO_ANY_TIME="5")  # what was lost is waited for
         codes = self.codes([self.run_program(scenario, **environment) for scenario in scenarios])
@@ -80,8 +82,12 @@ class Requests(Hazard):
         self.unguarded("h4", "does not settle: 3 requests posted, 0 known to have run", "unsignaled_tail", fields=DEVICE)
         self.unguarded("h4,h1", "an unsignaled write was made twice", "unsignaled_tail", fields=DEVICE)
         self.unguarded("h4.fence", "an unsignaled write was made twice", "unsignaled_tail", fields=DEVICE)
-        self.hazard("h4.fence", "an unsignaled write was made twice", "unsignaled_before_a_wait", fields=DEVICE)
+        self.guarded("unsignaled_before_a_wait", fields=DEVICE)
         self.unguarded("h4.swallow", r"not so: ibv_poll_cq\(send_cq, 1, &wc\) == 0", "unsignaled_tail", fields=DEVICE)
+        self.signal_every = "1"
+        self.guarded("unsignaled_tail", fields=DEVICE)
+        self.guarded("unsignaled_before_a_wait", fields=DEVICE)
+        self.unguarded("h4,h1", "an unsignaled write was made twice", "unsignaled_tail", fields=DEVICE)
 
     def test_h5_requests_behind_one_without_a_receive(self):
         self.hazard("h5.blocked", "does not settle: 2 requests posted, 1 known to have run", "receives_as_flow_control")

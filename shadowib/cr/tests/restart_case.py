@@ -21,6 +21,8 @@ BUILD, PROGRAM = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
 SHADOWIB = BUILD / "bin" / "shadowib"
 TIMEOUT_S = 300
 BACKEND = os.environ.get("SHADOWIB_TEST_BACKEND", "ib2tcp")
+if BACKEND == "verbs":
+    os.environ.setdefault("SHADOWIB_SIGNAL_EVERY", "64")  # the way that is not the usual one; other tests over adapters go that
 TRANSPORTS = ("shm", "tcp") if BACKEND == "ib2tcp" else ("auto",)  # an adapter of the kernel's has none
 
 
