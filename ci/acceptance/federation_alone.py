@@ -143,7 +143,7 @@ class Mixed(Alone):
 
 def kills(case: Case) -> str:
     """FED5."""
-    fed, count = Ordered(case), 3 if case.line.quick else 100
+    fed, count = Ordered(case), 100
     random, before = case.random(), fed.identity("A")
     for number in range(count):
         fed.await_traffic("A")
@@ -381,18 +381,17 @@ def full_log(case: Case) -> str:
 
 def run() -> int:
     line = Line("federation_alone", __doc__)
-    line.case("kills", kills)
     line.case("moments", moments)
     line.case("in order", in_order)
-    line.case("waits err", waits)
     if not line.quick:
+        line.case("kills", kills)
         line.case("without the gate", unguarded)
         line.case("full log", full_log)
         line.case("refusals", refusals)
         line.case("ended before", ended_before)
         line.case("two hosts", two_hosts)
-        line.case("waits reset", waits)
-        line.case("waits destroy", waits)
+        for way in ("err", "reset", "destroy"):
+            line.case(f"waits {way}", waits)
     return line.finish()
 
 

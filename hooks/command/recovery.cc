@@ -289,8 +289,8 @@ Status Recovery::judge() const {
       }
       return Status::of(
           Code::kRefused, EOPNOTSUPP,
-          "cluster %.32s cannot go back to %.60s: it was connected to cluster %.32s, which has to go back, too, and "
-          "only one can; `shadowib restart %.64s` goes to the newest set of all",
+          "cluster %.32s cannot go back to %.60s: it was connected to cluster %.32s, which has to go back, too; "
+          "`shadowib restart %.64s` goes to the newest set of all",
           cluster.name.c_str(), set.c_str(), other.name.c_str(), options_.job.c_str());
     }
   }
