@@ -44,6 +44,12 @@ void tell(unsigned cluster, std::uint64_t earliest, bool first) {
   if (g_agent.participant != nullptr) g_agent.participant->set_gate(cluster, earliest, first);
 }
 
+// Whether this member says what it has left to send again. Others only listen: what they send must not pass that.
+bool replays() {
+  const std::vector<std::uint32_t>& members = g_gates.plan.replaying;
+  return std::find(members.begin(), members.end(), g_job.info.member) != members.end();
+}
+
 // The line by which the clusters that went back live now.
 bool find_plan() {
   if (g_gates.plan.number != 0) return true;
@@ -54,7 +60,7 @@ bool find_plan() {
   for (unsigned i = 0; i < federation::kMaxClusters; ++i)
     if (is_shut(i) && (i >= last.incarnations.clusters || last.incarnations[i] < live[i])) return false;
   g_gates.plan = last;
-  g_gates.owes = true;
+  g_gates.owes = replays();
   return true;
 }
 
@@ -95,7 +101,8 @@ std::string board_file() {
 }
 
 bool say(const Values& left) {
-  if (!g_gates.owes && left == g_gates.left) return true;
+  if (!replays() || (!g_gates.owes && left == g_gates.left)) return true;
+  g_gates.owes = true;  // until it is there: the next recovery asks for it, too
   if (!g_job.exchange->publish(key_of(g_job.info.member), encode_fields({{"left", encode(left)}})).ok()) return false;
   g_gates.left = left;
   g_gates.owes = false;
@@ -167,7 +174,9 @@ bool hear_and_tell(GateBoard& board, Values* left) {
 }  // namespace
 
 void shut_gate(unsigned cluster) {
-  if (g_agent.participant == nullptr || g_agent.participant->logged_since(cluster) == 0) return;  // never connected
+  // A member that was never connected to it has nothing to send again, and may send a datagram, or connect, before others
+  // have sent theirs.
+  if (g_agent.participant == nullptr) return;
   g_gates.shut |= 1u << cluster;
   g_gates.plan = RecoveryPlan();
   g_gates.others.clear();
@@ -215,11 +224,11 @@ void look_at_gates() {
 
 bool must_send_again() {
   if (g_gates.shut == 0) return false;
-  if (g_gates.plan.number == 0) return true;
   const Values left = left_here();
   for (unsigned c = 0; c < left.size(); ++c)
-    if (is_shut(c) && left[c] != kNothing) return true;
-  return g_gates.owes || g_gates.left != left;  // others wait for the word
+    if (is_shut(c) && (left[c] != kNothing || (g_gates.plan.number == 0 && g_agent.participant->logged_since(c) != 0)))
+      return true;
+  return replays() && (g_gates.owes || g_gates.left != left);  // others wait for the word
 }
 
 int gates_wait_ms() { return g_gates.shut != 0 || g_gates.owes ? kLooksMs : -1; }

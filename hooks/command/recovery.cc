@@ -297,6 +297,35 @@ Status Recovery::judge() const {
   return {};
 }
 
+// Members hear each other by the latest line alone. So nobody may have anything left to send again by the one before,
+// but to clusters that go back once more.
+Status Recovery::judge_replays() const {
+  std::vector<RecoveryPlan> plans;
+  SHADOWIB_TRY(read_plans(*view_.exchange, view_.epoch, &plans, nullptr));
+  if (plans.empty()) return {};
+  const RecoveryPlan& last = plans.back();
+  for (const MemberStatus& member : members_) {
+    if (!member.alive || member.gone || going_back(member.cluster_index) != nullptr ||
+        !contains(last.replaying, member.index))
+      continue;
+    std::string text;
+    bool found = false;
+    Fields fields;
+    SHADOWIB_TRY(view_.exchange->get(
+        recovery_key(view_.epoch, last.number, "gate/" + std::to_string(member.index)), &text, &found));
+    const bool said = found && decode_fields(text, &fields);
+    const std::string left = "," + field_text(fields, "left");
+    for (const unsigned cluster : last.back) {
+      if (going_back(cluster) != nullptr) continue;
+      if (said && left.find("," + std::to_string(cluster) + ":") == std::string::npos) continue;
+      return Status::of(Code::kBusy, EAGAIN,
+                        "%.150s still sends again what cluster %.32s has lost since it went back; try again after that",
+                        describe(member).c_str(), federation_.clusters[cluster].name.c_str());
+    }
+  }
+  return {};
+}
+
 Status Recovery::prepare() {
   deadline_ = Deadline::in_ms(options_.timeout_ms);
   SHADOWIB_TRY(open_job(options_.directory, options_.job, options_.exchange, &view_));
@@ -320,6 +349,7 @@ Status Recovery::prepare() {
                       options_.job.c_str());
   SHADOWIB_TRY(find_line());
   SHADOWIB_TRY(judge());
+  SHADOWIB_TRY(judge_replays());
   return options_.check ? options_.check(back_) : Status();
 }
 

@@ -78,6 +78,7 @@ class Recovery {
   Status find_line();
   Status add_cluster(const ViewedCluster& cluster, federation::Sn sn);
   Status judge() const;
+  Status judge_replays() const;
   Status judge_survivors(const RecoveredCluster& back, const ViewedCluster& stays, const MemberStatus** first) const;
   const RecoveredCluster* going_back(unsigned cluster) const;
   Status claim_number();

@@ -186,9 +186,31 @@ TEST_F(AgentGate, TheBoardIsHeardAsWell) {
   EXPECT_EQ(told(), kNothing);
 }
 
-TEST_F(AgentGate, AClusterThatWasNeverConnectedHasNone) {
+// It may send a datagram, or connect, and what others send again must not be overtaken.
+TEST_F(AgentGate, WhoWasNeverConnectedWaitsForOthersAndSaysNothing) {
   participant_.since = 0;
   tell_word();
+  EXPECT_EQ(told(), kUnknown);
+  EXPECT_FALSE(must_send_again()) << "it may end";
+  publish_line(1, {7});
+  look_at_gates();
+  EXPECT_EQ(told(), kUnknown);
+  other_says(1, 7, "1:300");
+  look_at_gates();
+  EXPECT_EQ(told(), 300u);
+  EXPECT_FALSE(must_send_again());
+  other_says(1, 7, "");
+  look_at_gates();
+  EXPECT_EQ(told(), kNothing);
+  EXPECT_EQ(gates_wait_ms(), -1);
+  EXPECT_EQ(said(1), "nothing");
+}
+
+TEST_F(AgentGate, OpensAtOnceIfNobodyWasConnected) {
+  participant_.since = 0;
+  tell_word();
+  publish_line(1, {});
+  look_at_gates();
   EXPECT_EQ(told(), kNothing);
   EXPECT_EQ(gates_wait_ms(), -1);
 }
