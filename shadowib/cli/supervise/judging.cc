@@ -17,6 +17,7 @@ namespace shadowib::cli {
 namespace {
 
 constexpr std::int64_t kGraceNs = 5'000'000'000;
+constexpr std::int64_t kUnreadableNs = 60'000'000'000;
 
 }  // namespace
 
@@ -42,10 +43,13 @@ bool Supervisor::judge(int wait_status, End* end) {
   if (!lost_host && !has_died && !over) return false;
   std::vector<PastEvent> events;
   if (const Status s = read_events(settings_, &events); !s.ok() && ending_signal_ == 0) {
-    if (!std::exchange(told_unreadable_, true)) tell(settings_, s.text());
-    return false;  // a death and a save look alike; look again
+    if (unreadable_since_ns_ == 0) tell(settings_, s.text());
+    if (unreadable_since_ns_ == 0) unreadable_since_ns_ = monotonic_ns();
+    // A death and a save look alike: look again. In the end it is a death. The next start needs the history, too, and
+    // gives up some time.
+    if (monotonic_ns() - unreadable_since_ns_ < kUnreadableNs) return false;
   }
-  told_unreadable_ = false;
+  unreadable_since_ns_ = 0;
   if (was_saved(events)) {  // also if the signal has asked for it (run --kill-on)
     if (!over) return false;
     *end = End::kSaved;

@@ -89,7 +89,8 @@ class Supervisor {
   std::uint32_t planned_set_ =
       kFromTheBeginning;  // with which the job has ended on request; after it nothing is done
   bool adopted_ = false, started_once_ = false;
-  bool knows_past_ = false, told_unreadable_ = false;  // of the history
+  bool knows_past_ = false;               // of the history
+  std::int64_t unreadable_since_ns_ = 0;  // it; 0: it can be read
   bool is_started_ = false;                            // the present start has brought something to look after
   AnnouncedEnd announced_;
   double last_save_s_ = 0;   // as long before settings_.until_s
