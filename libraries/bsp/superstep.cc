@@ -354,11 +354,13 @@ bool Supersteps::exchange(std::uint32_t flags) {
   if ((all & kHasGets) != 0) {
     dawdle(process_, 0);
     run_gets();
-    if (!without("gets_barrier")) barrier();
-    dawdle(process_, 1);
+    if (!without("gets_barrier")) {
+      barrier();
+      dawdle(process_, 1);  // who is slow on both sides of it does not meet the other one without it
+    }
     land_gets();
   }
-  dawdle(process_, 1);
+  if (!without("gets_barrier")) dawdle(process_, 1);
   if (!without("unread_messages")) inbox_.begin(tag_bytes_);
   for (int i = 0; i < processes_; ++i) apply(i, received_[i]);
   next_superstep();
