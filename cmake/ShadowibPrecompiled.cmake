@@ -1,5 +1,5 @@
 # The standard library's headers, compiled once for each way of compiling instead of once for each source: half of what the compiler
-# reads is theirs. The presets `product` and `release` have this; others check that each source includes what it needs.
+# reads is theirs. The preset `product` has this; others check that each source includes what it needs. Tests can have it, too.
 option(SHADOWIB_PRECOMPILE "Precompile the standard library's headers" OFF)
 if(NOT SHADOWIB_PRECOMPILE OR SHADOWIB_SANITIZE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU" OR CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
   return()  # ccache keeps nothing of what is compiled with such headers
