@@ -174,8 +174,8 @@ bool hear_and_tell(GateBoard& board, Values* left) {
 }  // namespace
 
 void shut_gate(unsigned cluster) {
-  // A member that was never connected to it has nothing to send again, and may send a datagram, or connect, before others
-  // have sent theirs.
+  // A member that was never connected to it has nothing to send again, and may send a datagram, or connect, before
+  // others have sent theirs.
   if (g_agent.participant == nullptr) return;
   g_gates.shut |= 1u << cluster;
   g_gates.plan = RecoveryPlan();
@@ -226,7 +226,8 @@ bool must_send_again() {
   if (g_gates.shut == 0) return false;
   const Values left = left_here();
   for (unsigned c = 0; c < left.size(); ++c)
-    if (is_shut(c) && (left[c] != kNothing || (g_gates.plan.number == 0 && g_agent.participant->logged_since(c) != 0)))
+    if (is_shut(c) &&
+        (left[c] != kNothing || (g_gates.plan.number == 0 && g_agent.participant->logged_since(c) != 0)))
       return true;
   return replays() && (g_gates.owes || g_gates.left != left);  // others wait for the word
 }

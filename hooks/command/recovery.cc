@@ -311,16 +311,17 @@ Status Recovery::judge_replays() const {
     std::string text;
     bool found = false;
     Fields fields;
-    SHADOWIB_TRY(view_.exchange->get(
-        recovery_key(view_.epoch, last.number, "gate/" + std::to_string(member.index)), &text, &found));
+    SHADOWIB_TRY(view_.exchange->get(recovery_key(view_.epoch, last.number, "gate/" + std::to_string(member.index)),
+                                     &text, &found));
     const bool said = found && decode_fields(text, &fields);
     const std::string left = "," + field_text(fields, "left");
     for (const unsigned cluster : last.back) {
       if (going_back(cluster) != nullptr) continue;
       if (said && left.find("," + std::to_string(cluster) + ":") == std::string::npos) continue;
-      return Status::of(Code::kBusy, EAGAIN,
-                        "%.150s still sends again what cluster %.32s has lost since it went back; try again after that",
-                        describe(member).c_str(), federation_.clusters[cluster].name.c_str());
+      return Status::of(
+          Code::kBusy, EAGAIN,
+          "%.150s still sends again what cluster %.32s has lost since it went back; try again after that",
+          describe(member).c_str(), federation_.clusters[cluster].name.c_str());
     }
   }
   return {};

@@ -91,7 +91,7 @@ class Supervisor {
   bool adopted_ = false, started_once_ = false;
   bool knows_past_ = false;               // of the history
   std::int64_t unreadable_since_ns_ = 0;  // it; 0: it can be read
-  bool is_started_ = false;                            // the present start has brought something to look after
+  bool is_started_ = false;               // the present start has brought something to look after
   AnnouncedEnd announced_;
   double last_save_s_ = 0;   // as long before settings_.until_s
   double save_time_s_ = -1;  // that a save is to have; negative: nobody knows
