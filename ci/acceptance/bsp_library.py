@@ -156,17 +156,20 @@ def guard(case: Case, name: str) -> str:
 
 
 def overtaking(case: Case) -> str:
-    """A put at once and a direct get wait until the other process has ended the superstep before. Without the wait one is wrong."""
-    def overtake(what: str) -> tuple[int, str]:
-        job = Bsp(case, f"overtake-{what}", "shm", sabotage(case, what))
-        ended = job.bsprun(2, [case.line.program("bsp_overtake"), "50"])
+    """A put at once and a direct get wait until the other process has ended the superstep before. Without the wait they do harm."""
+    def overtake(way: str, what: str) -> tuple[int, str]:
+        job = Bsp(case, f"{way}-{what}", "shm", sabotage(case, what))
+        ended = job.bsprun(2, [case.line.program("bsp_overtake"), way, "50"])
         job._wait(ended, 240)
-        return ended.process.returncode, ended.text()
-    code, text = overtake("slow")
-    check(code == 0 and "right" in text, f"with its guards: {code} {text[-2000:]}")
-    code, text = overtake("begun")
-    check(code == 124 and "superstep" in text, f"without the guard: {code} {text[-2000:]}")
-    return (text.strip().splitlines() or [str(code)])[-1]
+        return ended.process.returncode, (ended.text().strip().splitlines() or [""])[-1]
+    told = []
+    for way in ("put", "land", "get"):
+        code, text = overtake(way, "slow")
+        check(code == 0 and text == "right", f"{way} with its guards: {code} {text}")
+        code, text = overtake(way, "begun")
+        check(code == 124 and "instead of" in text, f"{way} without the guard: {code} {text}")
+        told.append(f"{way}: {text}")
+    return "; ".join(told)
 
 
 def late_process(case: Case) -> str:
