@@ -133,8 +133,17 @@ class Checkpoint {
     return true;
   }
 
+  std::uint64_t bytes_written() const {
+    std::uint64_t bytes = 0;
+    std::error_code error;
+    for (const auto& file : fs::directory_iterator(staging_, error))
+      if (const std::uint64_t size = file.file_size(error); !error) bytes += size;
+    return bytes;
+  }
+
   Status await_answers() {
-    const Deadline deadline = Deadline::in_ms(options_.timeout_ms);
+    Deadline deadline = Deadline::in_ms(options_.timeout_ms);
+    std::uint64_t written = 0;
     while (!all_agree()) {
       for (const PortableMember& member : members_) {
         // Before the answer is looked for: one that has ended may have answered before.
@@ -149,6 +158,10 @@ class Checkpoint {
         }
       }
       if (all_agree()) break;
+      // Processes that write have come to a site: they have their time as long as images grow.
+      const std::uint64_t before = written;
+      if (deadline.has_passed() && (written = bytes_written()) > before)
+        deadline = Deadline::in_ms(options_.timeout_ms);
       if (deadline.has_passed())
         return Status::of(Code::kTimeout, ETIMEDOUT,
                           "%zu of %zu processes of job %.64s have saved at a site in time; give a longer --timeout",

@@ -23,6 +23,28 @@ SHADOWIB = BUILD / "bin" / "shadowib"
 TIMEOUT_S = 60
 
 
+# A member of a portable job whose image takes its time.
+SLOW = r"""
+import os, time
+place, member = os.environ["SHADOWIB_PORTABLE_JOB"], os.environ["SHADOWIB_PORTABLE_MEMBER"]
+def request():
+    with open(place + "/request", "rb") as file: return file.read()
+open("ready", "w").close()
+while not any(request()[:8]): time.sleep(0.02)
+asked = request()
+image = asked[16:].decode().splitlines()[0] + f"/member-{member}.psi"
+answer = f"{place}/answer-{asked[:8].hex()}.{member}"
+with open(image + ".new", "wb", buffering=0) as file:
+    for _ in range(160):
+        file.write(bytes(1000))
+        time.sleep(0.05)
+os.rename(image + ".new", image)
+with open(answer + ".new", "w") as file: file.write("saved\nstep 0\n")
+os.rename(answer + ".new", answer)
+time.sleep(1000)
+"""
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("", 0))
@@ -57,6 +79,16 @@ class Operate(unittest.TestCase):
         process.log = log
         self.processes.append(process)
         return process
+
+    def test_a_portable_image_that_takes_longer_than_the_timeout(self):
+        """The time-out is for coming to a site: nobody is given up who writes."""
+        (self.top / "slow").write_text(SLOW)
+        member = self.start("run", "--dir", self.dir, "--portable", "--job", "demo", "--", sys.executable, "slow", name="member")
+        while not (self.top / "ready").exists():
+            self.assertIsNone(member.poll(), member.log.read_text())
+            time.sleep(0.02)
+        self.command("checkpoint", "demo", "--timeout", "3")
+        self.assertEqual((self.dir / "sets/demo.0001/member-0.psi").stat().st_size, 160000)
 
     def start_job(self, options=(), **settings):
         """Both ends, once they are connected."""
