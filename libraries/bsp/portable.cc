@@ -20,10 +20,9 @@ namespace {
 
 bool is_due = false;
 
-int small(std::size_t count, const char* what) {
-  if (count > INT32_MAX) fail("%zu %s are more than an image can hold", count, what);
-  return static_cast<int>(count);
-}
+// A process may have more than 2 GiB of unread messages.
+static_assert(sizeof(shadowib_bsp_kept::messages) == 8 && sizeof(shadowib_bsp_kept::message_bytes) == 8 &&
+              sizeof(shadowib_bsp_kept::memories) == 8);
 
 // In an image a message is its payload's size, 8 bytes, and its types, 4 bytes, both lowest byte first; then the tag
 // and the payload.
@@ -102,9 +101,9 @@ EXPORT void shadowib_bsp_measure(shadowib_bsp_kept* kept) {
   kept->processes = process_count();
   kept->tag_bytes = static_cast<int>(all.tag_bytes());
   kept->inbox_tag_bytes = static_cast<int>(inbox.tag_bytes());
-  kept->memories = small(all.registers().by_age().size(), "registrations");
-  kept->messages = small(inbox.count(), "messages");
-  kept->message_bytes = small(bytes, "bytes of messages");
+  kept->memories = static_cast<long long>(all.registers().by_age().size());
+  kept->messages = static_cast<long long>(inbox.count());
+  kept->message_bytes = static_cast<long long>(bytes);
   std::strncpy(kept->target, kTarget, sizeof(kept->target) - 1);
 }
 
@@ -144,7 +143,7 @@ EXPORT void shadowib_bsp_resume(const shadowib_bsp_kept* kept) {
   const int old_tag = kept->inbox_tag_bytes, tag = tags.empty() ? old_tag : static_cast<int>(tags[0].size());
   begin_again(*kept);
   std::vector<RegisteredMemory> memories;
-  for (int i = 0; i < kept->memories; ++i) {
+  for (long long i = 0; i < kept->memories; ++i) {
     auto* begin = static_cast<std::byte*>(kept->memory[i].begin);
     memories.push_back({begin, static_cast<std::uint64_t>(static_cast<std::byte*>(kept->memory[i].end) - begin)});
   }

@@ -16,7 +16,7 @@ struct shadowib_bsp_kept {
   double seconds;  // of bsp_time()
   int process, processes;
   int tag_bytes, inbox_tag_bytes;
-  int memories, messages, message_bytes;
+  long long memories, messages, message_bytes;
   char target[32];  // the architecture that message bytes are of
   struct shadowib_bsp_memory* memory;
   char* message;

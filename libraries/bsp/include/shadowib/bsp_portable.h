@@ -22,7 +22,7 @@ struct shadowib_bsp_kept {
   double seconds;
   int process, processes;
   int tag_bytes, inbox_tag_bytes;
-  int memories, messages, message_bytes;
+  long long memories, messages, message_bytes;
   char target[32];
   struct shadowib_bsp_memory* memory;
   char* message;
