@@ -45,8 +45,8 @@ class Mesh {
 
   // This process has begun that superstep: what others put in the one before is in its place. Peers can read it.
   void begin_superstep(std::uint64_t number) { __atomic_store_n(&shown_->superstep, number, __ATOMIC_RELEASE); }
-  // Before memory of `peer` is written or read within a superstep: waits until the peer has begun it, too. Costs a READ
-  // for each peer and superstep, or nothing if the peer's word says so already.
+  // Before memory of `peer` is written or read within a superstep: waits until the peer has begun it, too. Costs a
+  // READ for each peer and superstep, or nothing if the peer's word says so already.
   void await_superstep(int peer) {
     if (peers_[peer].superstep != shown_->superstep) ask_superstep(peer);
   }

@@ -52,8 +52,8 @@ struct PastEvent {
 // One line. False: it is no event.
 bool parse_event(std::string_view line, PastEvent* event);
 
-// All events of a job, oldest first. *torn counts the lines that make no sense. kNotFound: it has no history. kIo: some
-// could not be read now, and *events is empty. Files that only another user may read are left out.
+// All events of a job, oldest first. *torn counts the lines that make no sense. kNotFound: it has no history. kIo:
+// some could not be read now, and *events is empty. Files that only another user may read are left out.
 Status read_history(const std::string& directory, const std::string& job, std::vector<PastEvent>* events,
                     unsigned* torn);
 

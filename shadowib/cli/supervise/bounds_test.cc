@@ -120,7 +120,8 @@ TEST(Bounds, NumbersOfRemovedSetsComeAgain) {
 
 TEST(Bounds, NumbersThatCameAgainBeforeAreSeenInTheHistory) {
   std::vector<std::string> lines = kOldLife;
-  for (const char* number : {"1", "2", "3"}) lines.push_back(R"("event":"checkpoint","number":)" + std::string(number));
+  for (const char* number : {"1", "2", "3"})
+    lines.push_back(R"("event":"checkpoint","number":)" + std::string(number));
   Bounds bounds(4);
   bounds.remember(history(lines));
   bounds.present({2, 3, 1});

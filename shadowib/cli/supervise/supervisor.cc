@@ -136,13 +136,11 @@ bool Supervisor::start() {
   }
   const bool again = std::exchange(started_once_, true);
   if (set_ != kFromTheBeginning)
-    tell(settings_, "restarting " + set_name(settings_.job, set_) +
-                        (rolls_back() ? ", files rolled back" : ""));
+    tell(settings_, "restarting " + set_name(settings_.job, set_) + (rolls_back() ? ", files rolled back" : ""));
   else if (again)
     tell(settings_, "starting from the beginning: there is no set yet");
   const std::vector<command_line::Host> hosts = hosts_now();
-  const Status status =
-      set_ != kFromTheBeginning ? job_.restart(set_, rolls_back(), hosts) : job_.start_command();
+  const Status status = set_ != kFromTheBeginning ? job_.restart(set_, rolls_back(), hosts) : job_.start_command();
   if (!status.ok()) return not_started(status);
   if (again || set_ != kFromTheBeginning) on_event_.run("restart", why_, name_of_set());
   return true;
