@@ -85,9 +85,8 @@ class Supervisor {
   std::string epoch_before_;           // of that moment; "" if its members live
   std::int64_t saves_before_ = 0;      // sets after which the job was ended on request, at the present start
   std::uint32_t set_ = kFromTheBeginning;
-  std::int64_t restarts_before_ = 0;  // likewise, restarts that have brought the job back
-  std::uint32_t planned_set_ =
-      kFromTheBeginning;  // with which the job has ended on request; after it nothing is done
+  std::int64_t restarts_before_ = 0;               // likewise, restarts that have brought the job back
+  std::uint32_t planned_set_ = kFromTheBeginning;  // after which nothing ran: the job was ended on request
   bool adopted_ = false, started_once_ = false;
   bool knows_past_ = false, told_unreadable_ = false;  // of the history
   bool is_started_ = false;                            // the present start has brought something to look after
