@@ -19,13 +19,11 @@ constexpr std::int64_t kTailNs = 2'000'000'000;
 
 SpinLock g_lock;  // of domains' windows, and of what is known of adapters
 
+// Asked for each queue pair that is made: a stop must find no thread within the making of a static variable.
 std::uint32_t every() {
-  static const std::uint32_t chosen = [] {
-    const char* text = ::getenv("SHADOWIB_SIGNAL_EVERY");
-    const int number = text != nullptr ? ::atoi(text) : 0;
-    return number > 0 ? std::min(static_cast<std::uint32_t>(number), kMostEvery) : kUsualEvery;
-  }();
-  return chosen;
+  const char* text = ::getenv("SHADOWIB_SIGNAL_EVERY");
+  const int number = text != nullptr ? ::atoi(text) : 0;
+  return number > 0 ? std::min(static_cast<std::uint32_t>(number), kMostEvery) : kUsualEvery;
 }
 
 // Of a queue of so many requests. A quarter: so what is forced makes room in time.

@@ -1,11 +1,12 @@
 // Fences: what closes a tail of send requests that nobody has asked a completion of.
 //
-// On a backend where only a completion tells that a request has run (BackendOps::needs_signals), of the unsignaled
-// requests of a reliable connection only every k-th is forced (forced_signals.h), and the others are spared. So at a
-// checkpoint some may have run and nothing says so. A fence says it: a request of the shim's own behind them, which
-// completes when all before it have. It binds a window of type 1 to nothing, under the key that the window has. That
-// stays local, and needs no memory region and no right of the peer. An adapter may run it again with what it repeats
-// before it: it is the same each time (docs/internals/decisions/local-fence.md).
+// On a backend where only a completion tells that a request has run (BackendOps::needs_signals), every unsignaled
+// request is forced (forced_signals.h). SHADOWIB_SIGNAL_EVERY has a reliable connection force every k-th of them
+// only, and the others are spared. So at a checkpoint some may have run and nothing says so. A fence says it: a
+// request of the shim's own behind them, which completes when all before it have. It binds a window of type 1 to
+// nothing, under the key that the window has. That stays local, and needs no memory region and no right of the peer.
+// An adapter may run it again with what it repeats before it: it is the same each time
+// (docs/internals/decisions/local-fence.md).
 //
 // A message that waits for a receive keeps a fence waiting, too. It is known by the peer's counts, and so is every
 // message before it, but no one-sided request. Hence no message is posted behind one-sided requests that were spared,
