@@ -82,8 +82,10 @@ function(shadowib_cold)
   endforeach()
 endfunction()
 
-# shadowib_hot(sources...): these of a cold target are optimised as others are.
+# shadowib_hot(sources...): these of a cold target are optimised as others are. They are apart in every preset, so that the
+# same files are united in all: a name that two of them have is found by each.
 function(shadowib_hot)
+  shadowib_apart(${ARGN})
   if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND NOT SHADOWIB_SANITIZE)
     set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "-O2;-g1")
   elseif(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo")
