@@ -4,6 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -92,8 +93,8 @@ class Checkpoint {
   Status run() {
     SHADOWIB_TRY(take_lock());
     members_ = portable_members(options_.directory, options_.job);
-    if (members_.empty())
-      return Status::of(Code::kNotFound, ESRCH, "no process of job %.64s is alive", options_.job.c_str());
+    if (members_.empty()) return nobody();
+    SHADOWIB_TRY(judge_count());
     SHADOWIB_TRY(request_.open(options_.directory, options_.job));
     SHADOWIB_TRY(store_->stage(options_.job, &staging_, &report_.number));
     SHADOWIB_TRY(request_.ask(staging_, lock_path_,
@@ -110,8 +111,23 @@ class Checkpoint {
   }
 
  private:
+  Status nobody() const {
+    return Status::of(Code::kNotFound, ESRCH, "no process of job %.64s is alive", options_.job.c_str());
+  }
+
+  // The first process to come says how many there will be.
+  Status judge_count() const {
+    Json facts;
+    const bool told = portable_facts(options_.directory, options_.job, members_.front().index, &facts).ok();
+    const auto wanted = static_cast<std::size_t>(told ? std::max(facts.value("processes", 0), 0) : 0);
+    if (told && members_.size() >= wanted) return {};
+    return Status::of(Code::kBusy, 0, "%zu of %s processes of job %.64s have begun", members_.size(),
+                      told ? std::to_string(wanted).c_str() : "the", options_.job.c_str());
+  }
+
   Status take_lock() {
     const std::string epoch = present_epoch(options_.directory, options_.job);
+    if (epoch.empty()) return nobody();  // its first process starts
     lock_path_ = alive_path(options_.directory, options_.job, epoch, "ckpt0");
     lock_ = hold_alive_lock(lock_path_);
     if (lock_ >= 0) return {};

@@ -88,9 +88,10 @@ Status make_ready(Common& common, const PortableStart& start, Arguments* words) 
   }
   words->push_back(program);
   words->insert(words->end(), start.command.begin() + 1, start.command.end());
-  SHADOWIB_TRY(prepare_job(common.directory, start.job, exchange_of(common, start.job)));
+  // First: a checkpoint that finds a job without a request takes it for one under the shim.
   PortableRequest request;
   SHADOWIB_TRY(request.open(common.directory, start.job));
+  SHADOWIB_TRY(prepare_job(common.directory, start.job, exchange_of(common, start.job)));
   std::uint32_t member = 0;
   int lock = -1;
   SHADOWIB_TRY(take_member(common.directory, start.job, start.member, &member, &lock));
@@ -109,6 +110,8 @@ Status make_ready(Common& common, const PortableStart& start, Arguments* words) 
     if (const char* value = std::getenv(variable)) facts[name] = value;
     ::unsetenv(variable);
   }
+  // Of a BSP job: they save at one superstep, so none of them does so before all are there.
+  if (const char* processes = std::getenv("SHADOWIB_BSP_PROCESSES")) facts["processes"] = std::atoi(processes);
   SHADOWIB_TRY(place_file(member_path(common.directory, start.job, member), facts.dump(2) + "\n", false));
   ::fcntl(lock, F_SETFD, 0);  // held until the program ends
   ::setenv("SHADOWIB_PORTABLE_JOB", portable_path(common.directory, start.job).c_str(), 1);
