@@ -74,7 +74,18 @@ void Border::set_gate(unsigned cluster, std::uint32_t queue_pair, std::uint64_t 
   if (gates_[cluster].gate.set(queue_pair, completed)) wake_at_gate(gates_[cluster]);
 }
 
+void Border::note_came_back(const std::uint64_t* logged_since) {
+  for (unsigned i = 0; i < federation::kMaxClusters; ++i) {
+    came_back_[i] = logged_since == nullptr || oldest_alive_[i] == 0;
+    if (came_back_[i])
+      note_lost(i);
+    else
+      logged_since_[i] = logged_since[i];
+  }
+}
+
 void Border::set_others(unsigned cluster, const GateState& others) {
+  if (came_back_[cluster] && !gates_[cluster].gate.is_open()) note_lost(cluster);
   if (gates_[cluster].gate.set_others(others)) wake_at_gate(gates_[cluster]);
 }
 

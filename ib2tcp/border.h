@@ -53,6 +53,11 @@ class Border {
   // As in Gate. Queue pairs that wait there look again.
   void set_gate(unsigned cluster, std::uint32_t queue_pair, std::uint64_t completed);
   void set_others(unsigned cluster, const GateState& others);
+  // This process goes back: what left for others behind its CLC is in no log, and its log may have times of another
+  // clock. So nobody goes back to what was before, or to what was while it sent that again. A cluster that goes back
+  // with it, as note_gone() has told, needs nothing of that: its log is whole since `logged_since`, unless that is
+  // nullptr.
+  void note_came_back(const std::uint64_t* logged_since);
   // The queue pair is looked at again when the gate changes (Qp::look_at_gate_again).
   void wait_at_gate(unsigned cluster, std::uint32_t queue_pair) { gates_[cluster].waiting.push_back(queue_pair); }
   // Something has left for that cluster, or may have, that is in no log any more; or it has read from here; or its
@@ -80,6 +85,7 @@ class Border {
   federation::PerCluster told_incarnations_;
   federation::Policy policy_ = federation::Policy::kPaper;
   bool frozen_ = false, log_trimmed_ = false;
+  std::array<bool, federation::kMaxClusters> came_back_{};  // beside that cluster
   std::array<Passage, federation::kMaxClusters> gates_;
   std::array<std::uint64_t, federation::kMaxClusters> logged_since_{};
   std::uint64_t last_stamp_ = 0;

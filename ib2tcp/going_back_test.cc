@@ -475,6 +475,29 @@ TEST_P(GoingBack, WhatMakesNoSenseIsRefused) {
   EXPECT_EQ(thief.ops().want_number(kNumberOfQueuePair, 0xffffff), EINVAL);
 }
 
+// What B has logged for A, if A goes back with it; else what B sent behind its image is in no log.
+TEST_P(GoingBack, TheLogIsAsWholeAsItWasForWhoGoesBackToo) {
+  const Image image = b().checkpoint();
+  const std::uint64_t since = b().ops().logged_since(0);
+  ASSERT_NE(since, 0u);
+  b().end();
+  const auto logged_since = [&](bool too, std::size_t bytes, std::uint32_t version) {
+    std::string identity = image.identity;
+    std::memcpy(identity.data() + 4, &version, sizeof(version));
+    Process process(exchange_, ProcessOptions{.transport = GetParam()});
+    ClusterState state = state_of(1, 1);
+    state.incarnations[0] = state.incarnations[1] = 2;
+    EXPECT_EQ(process.ops().set_cluster(&state), 0);
+    EXPECT_EQ(too ? process.ops().cluster_gone(0, 1) : 0, 0);
+    EXPECT_EQ(process.ops().restore_identity(identity.data(), bytes), 0);
+    return process.ops().logged_since(0);
+  };
+  const std::size_t all = image.identity.size(), first = all - 8 * kMaxBackendClusters;
+  EXPECT_EQ(logged_since(true, all, 2), since);
+  EXPECT_GT(logged_since(false, all, 2), since);
+  EXPECT_GT(logged_since(true, first, 1), since) << "an image that does not tell";
+}
+
 // Processes A1 and A2 of cluster 0 send to B1 and B2 of cluster 1, which goes back. A1 and A2 tell each other what is
 // left, as their agents do.
 class OrderOfCompletions : public ::testing::TestWithParam<std::string> {

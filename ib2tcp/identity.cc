@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "ib2tcp/border.h"
@@ -22,26 +23,28 @@ std::size_t identity(void* buffer, std::size_t capacity) {
   mine.tables[1] = g_engine->mrs.numbering();
   mine.tables[2] = g_engine->mws.numbering();
   mine.tables[3] = g_engine->xrc_srqs.numbering();
-  std::memcpy(buffer, &mine, std::min(capacity, sizeof(mine)));
+  for (unsigned i = 0; i < kMaxBackendClusters && g_engine->border != nullptr; ++i)
+    mine.logged_since[i] = g_engine->border->logged_since(i);
+  if (capacity != 0) std::memcpy(buffer, &mine, std::min(capacity, sizeof(mine)));
   return sizeof(mine);
 }
 
 int restore_identity(const void* buffer, std::size_t bytes) {
   EngineGuard guard;
   auto former = std::make_unique<Identity>();
-  if (bytes != sizeof(Identity) || g_engine->border == nullptr) return EINVAL;
-  std::memcpy(former.get(), buffer, sizeof(Identity));
+  constexpr std::size_t kFirstBytes = offsetof(Identity, logged_since);  // of version 1
+  if ((bytes != sizeof(Identity) && bytes != kFirstBytes) || g_engine->border == nullptr) return EINVAL;
+  std::memcpy(former.get(), buffer, bytes);
   const Identity expected;
-  if (former->magic != expected.magic || former->version != expected.version || former->devices > kMaxDevices ||
-      former->ports > kMaxPorts)
+  if (former->magic != expected.magic || former->version != (bytes == kFirstBytes ? 1 : expected.version) ||
+      former->devices > kMaxDevices || former->ports > kMaxPorts)
     return EINVAL;
   if (are_devices_made()) return EBUSY;
   g_engine->qps.take_over(former->tables[0]);
   g_engine->mrs.take_over(former->tables[1]);
   g_engine->mws.take_over(former->tables[2]);
   g_engine->xrc_srqs.take_over(former->tables[3]);
-  // What was known of logs and of other queue pairs is forgotten; and what left behind the CLC is in no log.
-  for (unsigned i = 0; i < federation::kMaxClusters; ++i) g_engine->border->note_lost(i);
+  g_engine->border->note_came_back(bytes == kFirstBytes ? nullptr : former->logged_since);
   g_engine->former = std::move(former);
   return 0;
 }

@@ -76,11 +76,11 @@ class Alone(Recovered):
         self.await_back(command)
         return command
 
-    def await_ends(self):
+    def await_ends(self, codes: tuple = (0,)):
         self.stop.write_text("")
         for program in (*self.programs["A"], *self.programs["B"]):
             wait_for(f"the end of {program.role}", program.ended, 120)
-            check(program.process.returncode == 0, f"{program.role} ended with {program.process.returncode}: {program.text()[-3000:]}")
+            check(program.process.returncode in codes, f"{program.role} ended with {program.process.returncode}: {program.text()[-3000:]}")
 
 
 class Ordered(Alone):
@@ -105,7 +105,7 @@ class Mixed(Alone):
 
     def __init__(self, case: Case, environment: dict | None = None, far: str = ""):
         """`far`: that process takes itself to be on another host."""
-        self.asked, self.adds, self.far = 0, 0, far
+        self.asked, self.far = [], far
         super().__init__(case, environment)
 
     def run(self, role: str, words: list[str], *options: str):
@@ -121,13 +121,12 @@ class Mixed(Alone):
 
     def ask(self, what: str = "all", *clusters: str):
         """Atomics and READs, each way; or something else, which these clusters answer."""
-        self.asked += 1
-        self.adds += what == "all"
+        self.asked.append(what)
         new = self.case.work / "ask.new"
-        new.write_text(f"{self.asked} {what}\n")
+        new.write_text("".join(f"{number} {word}\n" for number, word in enumerate(self.asked, 1)))
         os.replace(new, self.case.work / "ask")
         said = [self.case.work / f"ask.{role}" for name, roles in self.ROLES.items() for role in roles if not clusters or name in clusters]
-        wait_for("all processes to be answered", lambda: all(s.exists() and s.read_text().strip() == str(self.asked) for s in said), 60, 0.05)
+        wait_for("all processes to be answered", lambda: all(s.exists() and s.read_text().strip() == str(len(self.asked)) for s in said), 60, 0.05)
 
     def finish(self):
         self.await_ends()
@@ -137,7 +136,9 @@ class Mixed(Alone):
             for j in range(2):
                 check(sent[i][2 * j:2 * j + 2] == received[j][2 * i:2 * i + 2], f"A has sent {sent}, and B has received {received}")
         added = [int(words[6]) for words in (*a, *b)]
-        check(added == 4 * [self.adds * self.ADDED], f"counters are {added}, asked {self.adds} times")
+        check(added == 4 * [self.asked.count("all") * self.ADDED], f"counters are {added}, asked for {self.asked}")
+        marked, last = [words[8:10] for words in a], max((n for n, what in enumerate(self.asked, 1) if what == "marks"), default=0)
+        check(marked == 2 * [2 * [str(last)]], f"A has been told {marked}, asked for {self.asked}")
         return sum(map(sum, sent))
 
 

@@ -75,8 +75,8 @@ class Participant {
   virtual void freeze_border(bool frozen) { (void)frozen; }
   // Before restart(): whether this member's cluster goes back alone, from a set of its own. Connections to other
   // clusters then go on where the image has them, and the adapter is who it was. Else the whole job begins anew from
-  // one set.
-  virtual void go_back_alone(bool alone) { (void)alone; }
+  // one set. `over`: of other clusters that go back by the same line, the incarnation that is over; else 0.
+  virtual void go_back_alone(bool alone, const federation::PerCluster& over) { (void)alone, (void)over; }
   // The gate of a cluster that went back (docs/internals/federation.md). Times are nanoseconds of CLOCK_MONOTONIC;
   // the greatest number: none. `earliest`: of what other members still send again, 0: not all have said; `first`:
   // this member goes first at the same time. Before cluster_gone() for a cluster whose others have not said.

@@ -187,7 +187,9 @@ void shut_gates_of(const std::vector<RecoveryPlan>& plans, unsigned own) {
   for (const RecoveryPlan& plan : plans)
     for (const unsigned cluster : plan.back)
       if (cluster != own && !plan.replaying.empty()) g_gates.shut |= 1u << cluster;
-  if (g_gates.shut != 0) g_gates.plan = plans.back();
+  if (g_gates.shut == 0) return;
+  g_gates.plan = plans.back();
+  g_gates.owes = replays();  // one that comes back beside the other cluster
 }
 
 void tell_gates() {

@@ -23,6 +23,7 @@ namespace {
 using federation::PerCluster;
 
 OwnCluster g_cluster;
+PerCluster g_over;
 bool g_introduced = false;
 
 bool g_still = false;     // the border
@@ -199,6 +200,7 @@ void freeze(bool frozen) {
 
 bool is_in_cluster() { return g_cluster.name[0] != '\0'; }
 const OwnCluster& own_cluster() { return g_cluster; }
+const PerCluster& incarnations_over() { return g_over; }
 
 Status read_cluster_choice() {
   g_cluster = OwnCluster();
@@ -275,6 +277,9 @@ Status begin_cluster_again(Exchange& exchange) {
   federation::ClcRecord record;
   SHADOWIB_TRY(find_record(exchange, *plan, plans, &record));
   begin_anew(index, generation_of(epoch));
+  g_over = PerCluster(federation::kMaxClusters);
+  for (const unsigned cluster : plan->back)
+    if (cluster != index) g_over[cluster] = plan->incarnations[cluster] - 1;
   shut_gates_of(plans, index);
   const PerCluster first = g_cluster.running.incarnations;
   record.after = widened(record.after, 0);
@@ -344,7 +349,12 @@ Status judge_border() {
                     raw_getpid(), g_undecided.sn, g_cluster.name);
 }
 
-BorderReport report_border() { return {g_cluster.running, held_now()}; }
+BorderReport report_border() {
+  BorderReport report{g_cluster.running, held_now()};
+  for (unsigned i = 0; i < report.running.depends.clusters; ++i)
+    report.logged_since.push_back(g_agent.participant != nullptr ? g_agent.participant->logged_since(i) : 0);
+  return report;
+}
 
 void adopt_clc(const federation::ClcRecord& record) {
   g_cluster.running.sn = record.sn;

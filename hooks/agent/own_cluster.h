@@ -47,6 +47,8 @@ void begin_cluster_anew(Exchange& exchange);
 // In a process restarted from a CLC in the epoch that it was saved in: the cluster is at that CLC, in the incarnation
 // that the recovery has published. kCorrupt: the recovery has no such line.
 Status begin_cluster_again(Exchange& exchange);
+// Behind it: of other clusters that go back by the same line, the incarnation that is over; else 0.
+const federation::PerCluster& incarnations_over();
 
 // Takes the incarnations of other clusters. False: this process's own is over.
 bool take_word(const IncarnationWord& word);

@@ -149,7 +149,7 @@ Status rebuild() {
   SHADOWIB_TRY(finish_descriptors());
   loader_thread_unpark();
   if (g_agent.participant == nullptr) return {};
-  g_agent.participant->go_back_alone(g_job.info.recovery != 0);
+  g_agent.participant->go_back_alone(g_job.info.recovery != 0, incarnations_over());
   return g_agent.participant->restart(g_job.info, g_job.exchange);
 }
 

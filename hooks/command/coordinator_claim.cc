@@ -33,6 +33,11 @@ Status CheckpointDrive::join_borders() {
                         describe(member).c_str(), report.running.sn, running.sn);
     running.depends.raise(report.running.depends);
     held.insert(held.end(), report.held.begin(), report.held.end());
+    // A member that does not tell leaves the list short: nobody knows then.
+    if (first) clc_.logged_since = report.logged_since;
+    clc_.logged_since.resize(std::min(clc_.logged_since.size(), report.logged_since.size()));
+    for (std::size_t i = 0; i < clc_.logged_since.size(); ++i)
+      clc_.logged_since[i] = std::max(clc_.logged_since[i], report.logged_since[i]);
     first = false;
   }
   federation::Policy policy{};

@@ -227,10 +227,44 @@ void remove_gate_boards(const std::string& directory, const std::string& kept) {
 
 }  // namespace
 
+// Whoever was connected to a member that does not come back would wait for it.
+Status Recovery::judge_ended(const RecoveredCluster& back) const {
+  const std::vector<SetMember>& coming = back.manifest.members;
+  for (const MemberStatus& member : members_)
+    if (member.cluster == back.name && member.gone &&
+        std::none_of(coming.begin(), coming.end(), [&](const SetMember& m) { return m.index == member.index; }))
+      return Status::of(
+          Code::kRefused, 0,
+          "cluster %.32s cannot go back to %.60s: %.90s has ended before, and whoever was connected to it "
+          "would wait for it; take the newest set of all (shadowib restart)",
+          back.name.c_str(), name_of(back.manifest).c_str(), describe(member).c_str());
+  return {};
+}
+
+namespace {
+
+constexpr char kNotAllLogged[] =
+    "has newer connections, was read from, came back, or had a full log (SHADOWIB_LOG_BYTES)";
+constexpr char kOtherHost[] = "has sent from another host, and clocks differ";
+constexpr char kNotLast[] = "keeps only what is not in its last CLC";
+
+// Whether all that has left for the cluster since its CLC is in a log that is whole since then: nanoseconds.
+bool is_all_logged(const RecoveredCluster& back, std::uint64_t since_ns) {
+  const std::int64_t asked_ms = back.manifest.cluster->asked_ms - kClocksDifferMs;
+  return asked_ms >= 0 && since_ns / 1'000'000 < static_cast<std::uint64_t>(asked_ms);
+}
+
+// Of all that send again to one cluster.
+bool is_of_one_host(const std::string& host, std::string* first) {
+  if (first->empty()) *first = host;
+  return *first == host;
+}
+
+}  // namespace
+
 // Members of a cluster that stays send again, from their logs, what the other one has had since its CLC. That has to
 // be all of it, and one clock tells its order.
-Status Recovery::judge_survivors(const RecoveredCluster& back, const ViewedCluster& stays,
-                                 const MemberStatus** first) const {
+Status Recovery::judge_survivors(const RecoveredCluster& back, const ViewedCluster& stays, std::string* host) const {
   const auto refused = [&](const MemberStatus& member, const char* why) {
     return Status::of(
         Code::kRefused, 0,
@@ -240,16 +274,8 @@ Status Recovery::judge_survivors(const RecoveredCluster& back, const ViewedClust
   };
   const ViewedCluster& own = federation_.clusters[back.index];
   const bool is_last = !own.clcs.empty() && own.clcs.back().decision.record.sn == back.sn;
-  const std::int64_t asked_ms = back.manifest.cluster->asked_ms - kClocksDifferMs;
-  const std::vector<SetMember>& coming = back.manifest.members;
+  SHADOWIB_TRY(judge_ended(back));
   for (const MemberStatus& member : members_) {
-    if (member.cluster == back.name && member.gone &&
-        std::none_of(coming.begin(), coming.end(), [&](const SetMember& m) { return m.index == member.index; }))
-      return Status::of(
-          Code::kRefused, 0,
-          "cluster %.32s cannot go back to %.60s: %.90s has ended before, and whoever was connected to it "
-          "would wait for it; take the newest set of all (shadowib restart)",
-          back.name.c_str(), name_of(back.manifest).c_str(), describe(member).c_str());
     if (member.cluster.empty() || member.cluster_index != stays.index) continue;
     if (member.gone) return refused(member, "has ended, with what it had sent");
     const std::optional<std::uint64_t> since = logged_since(member, back.index);
@@ -257,41 +283,66 @@ Status Recovery::judge_survivors(const RecoveredCluster& back, const ViewedClust
     if (*since == 0) continue;
     if (back.manifest.cluster->asked_ms == 0)
       return refused(member, "cannot tell whether it has logged since that set");
-    if (!is_last) return refused(member, "keeps only what is not in its last CLC");
-    if (asked_ms < 0 || *since / 1'000'000 >= static_cast<std::uint64_t>(asked_ms))
-      return refused(member,
-                     "has newer connections, was read from, came back, or had a full log (SHADOWIB_LOG_BYTES)");
-    if (*first == nullptr) *first = &member;
-    if ((*first)->host != member.host) return refused(member, "has sent from another host, and clocks differ");
+    if (!is_last) return refused(member, kNotLast);
+    if (!is_all_logged(back, *since)) return refused(member, kNotAllLogged);
+    if (!is_of_one_host(member.host, host)) return refused(member, kOtherHost);
   }
   return {};
 }
 
-// A cluster goes back only if nothing can be lost or come twice. Of two that go back and were connected nobody knows
-// yet whether their logs have what lies between their CLCs.
+// Whether `other` may have known, at its CLC, of a later CLC of the cluster: then its logs lack what is in that.
+bool Recovery::has_known_of(const RecoveredCluster& back, const RecoveredCluster& other) const {
+  for (const ViewedClc& clc : federation_.clusters[back.index].clcs) {
+    const federation::ClcRecord& record = clc.decision.record;
+    // A later one is behind the other's CLC if the interval between them has had messages from behind that.
+    if (record.sn > back.sn) return other.index >= record.before.clusters || record.before[other.index] < other.sn;
+  }
+  return false;
+}
+
+// Both go back. Members of `other` send again, from the logs in their images, what `back` has had since its CLC.
+Status Recovery::judge_pair(const RecoveredCluster& back, const RecoveredCluster& other, std::string* host) const {
+  const auto refused = [&](const char* why) {
+    return Status::of(Code::kRefused, 0,
+                      "cluster %.32s cannot go back to %.50s: cluster %.32s, which goes back to %.50s, %.90s; take "
+                      "the newest set of "
+                      "all (shadowib restart)",
+                      back.name.c_str(), name_of(back.manifest).c_str(), other.name.c_str(),
+                      name_of(other.manifest).c_str(), why);
+  };
+  SHADOWIB_TRY(judge_ended(back));
+  const std::vector<std::uint64_t>& since = other.manifest.cluster->logged_since;
+  if (back.index >= since.size() || back.manifest.cluster->asked_ms == 0)
+    return refused("does not say what it had logged");
+  if (since[back.index] == 0) return {};
+  if (has_known_of(back, other)) return refused(kNotLast);
+  // It came back by an earlier line. What had left before, for the other's CLC of then, is in no log of its own.
+  std::vector<RecoveryPlan> plans;
+  SHADOWIB_TRY(read_plans(*view_.exchange, view_.epoch, &plans, nullptr));
+  for (const RecoveryPlan& plan : plans)
+    if (plan.goes_back(other.index) && back.index < plan.sns.clusters && back.sn < plan.sns[back.index])
+      return refused(kNotLast);
+  if (!is_all_logged(back, since[back.index])) return refused(kNotAllLogged);
+  for (const SetMember& member : other.manifest.members)
+    if (!is_of_one_host(member.host, host)) return refused(kOtherHost);
+  return {};
+}
+
+// A cluster goes back only if nothing can be lost or come twice.
 Status Recovery::judge() const {
   for (const RecoveredCluster& cluster : back_) {
-    const std::string set = name_of(cluster.manifest);
     if (!cluster.manifest.cluster->wired)
       return Status::of(Code::kRefused, EOPNOTSUPP,
                         "%.100s was made by a shadowib that did not record connections between clusters, so nobody "
                         "knows whether cluster %.32s may go back to it",
-                        set.c_str(), cluster.name.c_str());
-    const MemberStatus* first = nullptr;  // of those who send again
+                        name_of(cluster.manifest).c_str(), cluster.name.c_str());
+    std::string host;  // of those who send again
     for (const ViewedCluster& other : federation_.clusters) {
       if (other.index == cluster.index) continue;
       const RecoveredCluster* with = going_back(other.index);
-      if (with != nullptr ? !were_wired(cluster, *with) : !federation_.are_wired(cluster.index, other.index))
-        continue;
-      if (with == nullptr) {
-        SHADOWIB_TRY(judge_survivors(cluster, other, &first));
-        continue;
-      }
-      return Status::of(
-          Code::kRefused, EOPNOTSUPP,
-          "cluster %.32s cannot go back to %.60s: it was connected to cluster %.32s, which has to go back, too; "
-          "`shadowib restart %.64s` goes to the newest set of all",
-          cluster.name.c_str(), set.c_str(), other.name.c_str(), options_.job.c_str());
+      if (with == nullptr && federation_.are_wired(cluster.index, other.index))
+        SHADOWIB_TRY(judge_survivors(cluster, other, &host));
+      if (with != nullptr && were_wired(cluster, *with)) SHADOWIB_TRY(judge_pair(cluster, *with, &host));
     }
   }
   return {};
@@ -426,6 +477,13 @@ Status Recovery::publish_line() {
         std::any_of(back_.begin(), back_.end(),
                     [&](const auto& b) { return logged_since(member, b.index).value_or(0) != 0; }))
       plan_.replaying.push_back(member.index);
+  for (const RecoveredCluster& cluster : back_) {
+    const std::vector<std::uint64_t>& since = cluster.manifest.cluster->logged_since;
+    if (std::any_of(back_.begin(), back_.end(), [&](const auto& b) {
+          return b.index != cluster.index && b.index < since.size() && since[b.index] != 0;
+        }))
+      for (const SetMember& member : cluster.manifest.members) plan_.replaying.push_back(member.index);
+  }
   plan_.incarnations = word_.incarnations;
   for (const RecoveredCluster& cluster : back_) {
     plan_.back.push_back(cluster.index);

@@ -79,7 +79,10 @@ class Recovery {
   Status add_cluster(const ViewedCluster& cluster, federation::Sn sn);
   Status judge() const;
   Status judge_replays() const;
-  Status judge_survivors(const RecoveredCluster& back, const ViewedCluster& stays, const MemberStatus** first) const;
+  Status judge_ended(const RecoveredCluster& back) const;
+  Status judge_survivors(const RecoveredCluster& back, const ViewedCluster& stays, std::string* host) const;
+  Status judge_pair(const RecoveredCluster& back, const RecoveredCluster& other, std::string* host) const;
+  bool has_known_of(const RecoveredCluster& back, const RecoveredCluster& other) const;
   const RecoveredCluster* going_back(unsigned cluster) const;
   Status claim_number();
   Status decide_what_is_left();

@@ -54,6 +54,9 @@ struct SetCluster {
   // When its members were asked, in milliseconds of CLOCK_REALTIME: they were as they are saved only later. 0: the
   // set is of a shadowib that did not tell.
   std::int64_t asked_ms = 0;
+  // For each cluster, of the member where it is latest: since when the logs of messages to it that lie in the images
+  // are whole, in nanoseconds of CLOCK_REALTIME. 0: there was no connection. Beyond the end: it was not told.
+  std::vector<std::uint64_t> logged_since = {};
 };
 
 // The clusters of a federation, in a set of the whole job.

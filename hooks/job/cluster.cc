@@ -1,6 +1,7 @@
 #include "hooks/job/cluster.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <limits>
 
@@ -11,7 +12,7 @@ using federation::PerCluster;
 using federation::Policy;
 
 constexpr std::size_t kMostLetters = 32;
-constexpr char kHeld[] = "held";
+constexpr char kHeld[] = "held", kLoggedSince[] = "logged_since";
 
 constexpr struct {
   const char* name;
@@ -160,6 +161,9 @@ Fields encode_border(const BorderReport& report) {
   std::string held;
   for (const federation::Stamp& stamp : report.held) held += (held.empty() ? "" : " ") + encode_stamp(stamp);
   fields[kHeld] = held;
+  std::string since;
+  for (const std::uint64_t ns : report.logged_since) since += (since.empty() ? "" : ",") + std::to_string(ns);
+  fields[kLoggedSince] = since;
   return fields;
 }
 
@@ -179,6 +183,17 @@ Status decode_border(const Fields& fields, BorderReport* report) {
     if (!decode_stamp(list.substr(0, end), &stamp)) return bad(kWhat, kHeld);
     report->held.push_back(stamp);
     list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  std::string_view times = field_text(fields, kLoggedSince);
+  while (!times.empty()) {
+    std::uint64_t ns = 0;
+    const auto [end, error] = std::from_chars(times.data(), times.data() + times.size(), ns);
+    const auto taken = static_cast<std::size_t>(end - times.data());
+    if (error != std::errc() || (taken != times.size() && times[taken] != ',') ||
+        report->logged_since.size() == federation::kMaxClusters)
+      return bad(kWhat, kLoggedSince);
+    report->logged_since.push_back(ns);
+    times.remove_prefix(std::min(taken + 1, times.size()));
   }
   return {};
 }

@@ -61,6 +61,9 @@ bool decode_numbers(std::string_view text, federation::PerCluster* numbers);
 struct BorderReport {
   federation::RunningCluster running;
   std::vector<federation::Stamp> held;
+  // For each cluster: since when the member's log of messages to it is whole (BackendOps::logged_since). Empty: the
+  // member does not tell.
+  std::vector<std::uint64_t> logged_since = {};
 };
 Fields encode_border(const BorderReport& report);
 [[nodiscard]] Status decode_border(const Fields& fields, BorderReport* report);  // kCorrupt names the field

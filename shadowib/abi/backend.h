@@ -336,8 +336,9 @@ struct BackendOps {
   // was opened.
   size_t (*identity)(void* buffer, size_t capacity);
   // Before the first device is listed, after set_cluster. The devices take the addresses that they had. If another
-  // process than this one's earlier life holds them, opening fails with EADDRINUSE. 0 or an errno: EINVAL, EBUSY (too
-  // late).
+  // process than this one's earlier life holds them, opening fails with EADDRINUSE. Clusters whose earlier
+  // incarnation cluster_gone has told of by then go back with this one, and the logs have this machine's times: what
+  // was logged for them is logged still. 0 or an errno: EINVAL, EBUSY (too late).
   int (*restore_identity)(const void* buffer, size_t bytes);
   // The next object of that kind gets `number`, which it had before. After restore_identity. 0 or an errno: EINVAL,
   // EEXIST (another one has it), ENOMEM.

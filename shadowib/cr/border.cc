@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <string.h>
 
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "shadowib/base/lasting.h"
+#include "shadowib/base/this_host.h"
 #include "shadowib/objects/border.h"
 
 namespace shadowib {
@@ -20,10 +22,12 @@ struct SavedQueuePair {
 // Lies in the image, as the objects do that it names.
 struct SavedBorder {
   std::vector<unsigned char> identity;                     // empty: nothing was kept
+  std::string machine;                                     // whose clock the logs have
   std::unordered_map<const void*, std::uint32_t> numbers;  // real ones, by object
   std::unordered_map<const ShadowQp*, SavedQueuePair> queue_pairs;
 };
 bool g_goes_back = false;
+federation::PerCluster g_over;
 
 SavedBorder& saved() { return Lasting<SavedBorder>::get(); }
 
@@ -70,12 +74,17 @@ void note_border() {
   const Registry& r = registry();
   saved().identity.resize(g_backend.identity(nullptr, 0));
   g_backend.identity(saved().identity.data(), saved().identity.size());
+  saved().machine = this_machine();
   note_numbers(r);
   for (const ShadowQp& qp : r.qps)
     if (qp.real != nullptr) note_queue_pair(qp);
 }
 
-void set_goes_back(bool goes_back) { g_goes_back = goes_back; }
+void set_goes_back(const federation::PerCluster& over) {
+  g_goes_back = true;
+  g_over = over;
+}
+void set_goes_not_back() { g_goes_back = false; }
 bool goes_back() { return g_goes_back; }
 
 Status restore_adapter() {
@@ -89,6 +98,9 @@ Status restore_adapter() {
                   "a cluster cannot go back alone to this set: it does not say by which numbers peers know the "
                   "adapter; restart a set of the whole job");
   freeze_border(true);
+  const bool one_clock = !saved().machine.empty() && saved().machine == this_machine();
+  for (unsigned i = 0; i < g_over.clusters; ++i)
+    if (g_over[i] != 0 && one_clock) tell_cluster_gone(i, g_over[i]);
   const int rc = g_backend.restore_identity(saved().identity.data(), saved().identity.size());
   return rc == 0 ? Status() : refused(rc, "the adapter of backend interface", kBackendAbiVersion);
 }

@@ -4,6 +4,7 @@
 // The agent's thread, while the program's threads are stopped. A process that is in no cluster keeps nothing.
 #pragma once
 
+#include "hooks/federation/rule.h"
 #include "shadowib/base/status.h"
 #include "shadowib/objects/registry.h"
 
@@ -14,8 +15,10 @@ namespace shadowib {
 void note_border();
 
 // The restart that follows brings this process's cluster back alone: from a set of its own, beside others that go on
-// or go back to theirs (true). Or the whole job from one moment: then connections begin anew (false, the default).
-void set_goes_back(bool goes_back);
+// or go back to theirs: over[i] is the incarnation of cluster i that is over, else 0. Or the whole job from one
+// moment: then connections begin anew (the default).
+void set_goes_back(const federation::PerCluster& over);
+void set_goes_not_back();
 bool goes_back();
 
 // --- For rebuild.cc, in this order. They do nothing unless goes_back(). ---

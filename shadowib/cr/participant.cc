@@ -57,10 +57,13 @@ class VerbsParticipant final : public Participant {
   std::uint64_t logged_since(unsigned cluster) override { return shadowib::logged_since(cluster); }
   void freeze_border(bool frozen) override { shadowib::freeze_border(frozen); }
   void held_at_border(std::vector<federation::Stamp>* held) override { read_held(held); }
-  void go_back_alone(bool alone) override { set_goes_back(alone); }
+  void go_back_alone(bool alone, const federation::PerCluster& over) override {
+    alone ? set_goes_back(over) : set_goes_not_back();
+  }
   Status restart(const JobInfo& job, Exchange* exchange) override {
     if (const Companion* companion = g_companion; companion != nullptr) SHADOWIB_TRY(companion->before_rebuilding());
     forget_border_backend();  // of the image: what follows is for the next one
+    forget_told_gates();
     SHADOWIB_TRY(introduce_cluster());
     Status status = rebuild_objects(job, exchange);
     if (status.ok()) unpark_helper();

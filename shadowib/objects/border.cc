@@ -146,6 +146,11 @@ void forget_border_backend() {
   Inside inside;
   SpinGuard guard(g_border_lock);
   g_loaded = g_frozen = false;
+}
+
+void forget_told_gates() {
+  Inside inside;
+  SpinGuard guard(g_border_lock);
   g_gates_told = 0;
 }
 

@@ -61,8 +61,11 @@ void host_needs_clc(std::uint32_t cluster, std::uint32_t sn);
 void host_cluster_lost(std::uint32_t cluster);
 // A backend has been loaded: tells it what has been told before. 0, or an errno as tell_cluster.
 int tell_loaded_backend();
-// The loaded backend is abandoned: nothing is told until another one is loaded. That one begins as not frozen.
+// The loaded backend is abandoned: nothing is told until another one is loaded. That one begins as not frozen, and is
+// told of gates that are shut.
 void forget_border_backend();
+// After a restart: gates that the image knows of are of a former life.
+void forget_told_gates();
 // As forget_border_backend, in a forked child: the lock's holder is not there.
 void forget_border_after_fork();
 

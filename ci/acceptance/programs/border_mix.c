@@ -6,11 +6,12 @@
    When asked to, both sides also do what makes A depend on B, and B on what A answers: atomics and READs, each way.
 
    border_mix ROLE PORTS SEED ASK STOP: role a0, a1, b0 or b1; four ports, a0 to b0, a0 to b1, a1 to b0, a1 to b1. ASK
-   is a file with a number and a word: `all` asks for what is said above, `reads` for READs by B alone. With `pause` A
-   sends nothing until the next number but `leave`, and with `deaf` B takes nothing. With `leave-...` A's processes
-   end at once; a1 destroys its queue pairs first, or moves them to RESET or to ERR, as the word says. ASK.ROLE says
-   which number was heard. Once there is a file STOP, the next message of each queue pair is its last, and all end;
-   with STOP.report B ends where it is. */
+   is a file of numbers and words, a line each, which are heard one after the other, also by a process that went back:
+   `all` asks for what is said above, `reads` for READs by B alone, and `marks` for a WRITE to A by B alone. With
+   `pause` A sends nothing until the next number but `marks` and `leave`, and with `deaf` B takes nothing. With
+   `leave-...` A's processes end at once; a1 destroys its queue pairs first, or moves them to RESET or to ERR, as the
+   word says. ASK.ROLE says which number was heard. Once there is a file STOP, the next message of each queue pair is
+   its last, and all end; with STOP.report B ends where it is. */
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <stdint.h>
@@ -38,9 +39,9 @@ enum {
 struct head {
   uint64_t n, kind;
 };
-/* `counter` is added to by the other side, and `sixteen` is read by it. */
+/* `counter` is added to by the other side, `mark` is written by it, and `sixteen` is read by it. */
 struct place {
-  uint64_t slots, counter, sixteen;
+  uint64_t slots, counter, mark, sixteen;
   uint32_t key, qp[2];
   uint16_t lid;
 };
@@ -49,7 +50,7 @@ static struct memory {
   char slots[QPS][SLOTS][LARGE];
   char received[QPS][RECEIVES][LARGE];
   char sent[QPS][AHEAD][LARGE];
-  uint64_t counter, result[PEERS];
+  uint64_t counter, result[PEERS], marks[PEERS], mark;
   char sixteen[16], read[PEERS][16];
 } memory;
 
@@ -167,6 +168,7 @@ static void connect_pair(int peer, int port, int accepts) {
   MUST(ibv_query_port(context, 1, &of_port) == 0);
   struct place own = {(uintptr_t)memory.slots[2 * peer],
                       (uintptr_t)&memory.counter,
+                      (uintptr_t)&memory.marks[peer],
                       (uintptr_t)memory.sixteen,
                       mr->rkey,
                       {0, 0},
@@ -278,6 +280,23 @@ static void ask(int adds) {
   }
 }
 
+/* Tells each peer a number. */
+static void mark(uint64_t number) {
+  wanted = answers + PEERS;
+  memory.mark = number;
+  for (int peer = 0; peer < PEERS; ++peer) {
+    struct ibv_sge sge = {(uintptr_t)&memory.mark, sizeof(memory.mark), mr->lkey};
+    struct ibv_send_wr wr = {.wr_id = LAST,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_RDMA_WRITE,
+                             .send_flags = IBV_SEND_SIGNALED,
+                             .wr.rdma = {peers[peer].mark, peers[peer].key}},
+                       *bad;
+    MUST(ibv_post_send(connections[2 * peer].qp, &wr, &bad) == 0);
+  }
+}
+
 static void check_answers(void) {
   for (int peer = 0; peer < PEERS; ++peer) MUST(memcmp(memory.read[peer], HERE, sizeof(memory.read[peer])) == 0);
 }
@@ -298,7 +317,7 @@ static void leave(const char* role, const char* how) {
 
 static void hear(const char* role, const char* file) {
   static uint64_t heard, told;
-  char text[32] = "", path[512];
+  char text[32], what[16] = "", path[512];
   take_completions();
   if (answers != wanted) return;
   if (heard != told) {
@@ -313,19 +332,21 @@ static void hear(const char* role, const char* file) {
   }
   FILE* from = fopen(file, "r");
   if (from == NULL) return;
-  const int any = fgets(text, sizeof(text), from) != NULL;
-  fclose(from);
-  char what[16] = "";
   unsigned long long asked = 0;
-  if (!any || sscanf(text, "%llu %15s", &asked, what) != 2 || asked <= heard) return;
+  while (asked <= heard && fgets(text, sizeof(text), from) != NULL && sscanf(text, "%llu %15s", &asked, what) == 2) {
+  }
+  fclose(from);
+  if (asked <= heard) return;
   heard = asked;
-  const int leaves = strncmp(what, "leave", 5) == 0;
-  paused = strcmp(what, role[0] == 'a' ? "pause" : "deaf") == 0 || (paused && leaves);
+  const int leaves = strncmp(what, "leave", 5) == 0, marks = strcmp(what, "marks") == 0;
+  paused = strcmp(what, role[0] == 'a' ? "pause" : "deaf") == 0 || (paused && (leaves || marks));
   if (leaves && role[0] == 'a') leave(role, what);
   if (strcmp(what, "all") == 0)
     ask(ADDS);
   else if (strcmp(what, "reads") == 0 && role[0] == 'b')
     ask(0);
+  else if (marks && role[0] == 'b')
+    mark(heard);
 }
 
 static void a(int rank, const char* role, const char* asked, const char* stop) {
@@ -352,7 +373,8 @@ static void a(int rank, const char* role, const char* asked, const char* stop) {
     while (connections[c].completed != connections[c].n) take_completions(), usleep(20);
   printf("sent");
   for (int c = 0; c < QPS; ++c) printf(" %llu", (unsigned long long)connections[c].n);
-  printf(" added %llu\n", (unsigned long long)memory.counter);
+  printf(" added %llu marked %llu %llu\n", (unsigned long long)memory.counter, (unsigned long long)memory.marks[0],
+         (unsigned long long)memory.marks[1]);
 }
 
 /* The number of the message that a completion is about: WRITEs without immediate data have none, and lie before it.

@@ -114,6 +114,11 @@ SetCluster cluster_from(const Json& json) {
   if (!valid_cluster_name(cluster.name)) throw std::domain_error("the cluster has no valid name");
   json.at("claim").get_to(cluster.claim);
   if (json.contains("asked_ms")) json.at("asked_ms").get_to(cluster.asked_ms);
+  if (json.contains("logged_since"))
+    for (const Json& since : elements(json, "logged_since")) {
+      if (!since.is_number_unsigned()) throw std::out_of_range("logged_since has no time");
+      cluster.logged_since.push_back(since.get<std::uint64_t>());
+    }
   if (!json.contains("wired")) return cluster;
   cluster.wired.emplace();
   for (const Json& index : elements(json, "wired")) {
@@ -226,6 +231,8 @@ std::string encode_manifest(const SetManifest& manifest) {
     json["cluster"] = federation::encode_record(manifest.cluster->record, manifest.cluster->name);
     json["claim"] = manifest.cluster->claim;
     json["asked_ms"] = manifest.cluster->asked_ms;
+    json["logged_since"] = Json::array();
+    for (const std::uint64_t since : manifest.cluster->logged_since) json["logged_since"].push_back(since);
     if (manifest.cluster->wired) {
       json["wired"] = Json::array();
       for (const unsigned index : *manifest.cluster->wired) json["wired"].push_back(index);

@@ -124,6 +124,10 @@ TEST_F(SetTest, ClustersTellWhomTheyWereWiredToAndMembersTheirGenerations) {
   written.cluster->wired = std::vector<unsigned>();
   pass();
   ASSERT_TRUE(read.cluster->wired) << "to none is not the same as not told";
+  EXPECT_TRUE(read.cluster->logged_since.empty());
+  written.cluster->logged_since = {0, ~std::uint64_t{0}};
+  pass();
+  EXPECT_EQ(read.cluster->logged_since, written.cluster->logged_since);
   written.cluster->wired = {2};
   const std::string json = encode_manifest(written);
   EXPECT_EQ(decode_manifest(json, manifest_sum(json), "set", &read).code(), Code::kCorrupt);

@@ -11,8 +11,8 @@ static long seen, everywhere[4];
 
 static void mix(long value) { seen = (seen * 31 + value) % 1000003; }
 
-/* RING_PAUSE_US gives a test time to save the job. With RING_HOLD it comes to no end, superstep by superstep, until that
- * file is there; a restart without it goes on. */
+/* RING_PAUSE_US gives a test time to save the job. With RING_HOLD it comes to no end, superstep by superstep, until
+ * that file is there; a restart without it goes on. */
 static void rest(void) {
   const char* pause_us = getenv("RING_PAUSE_US");
   if (pause_us) nanosleep(&(struct timespec){0, atol(pause_us) * 1000}, NULL);
