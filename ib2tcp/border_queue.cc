@@ -205,6 +205,8 @@ bool Qp::next_border_answer(Frame* frame) {
 
 bool Qp::next_border_request(Frame* frame) {
   if (kept_ != nullptr && kept_->replay_next != kept_->replay_end) return next_replayed(frame);
+  // One that cannot be sent ends the queue pair, with what has been sent again and has not run yet.
+  if (kept_ != nullptr && kept_->replays()) return false;
   // Requests that have run are behind an answer that has not come: that alone is asked for.
   if (sq_.next < sq_.acked) sq_.next = first_unanswered(sq_.next);
   if (!may_send_next()) return false;

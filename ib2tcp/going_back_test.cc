@@ -263,6 +263,35 @@ TEST_P(GoingBack, AtomicsRunOnceAndHaveTheResultOfThen) {
   EXPECT_EQ(a().number_at(kResults + 8 * kAtomics), 1000 + kAtomics);
 }
 
+// A peer that may ask for a result that was dropped cannot go back to before: its logs count from then.
+TEST_P(GoingBack, AResultThatIsDroppedIsTold) {
+  const auto add = [&](std::uint64_t id) {
+    a().post_send(id, IBV_WR_ATOMIC_FETCH_AND_ADD, kResults, 8, reinterpret_cast<std::uint64_t>(b().at(kCounter)),
+                  b().key());
+    expect_sent(id);
+  };
+  add(0);
+  const std::uint64_t since = b().ops().logged_since(0);
+  for (std::uint64_t id = 1; id < 4096; ++id) add(id);
+  EXPECT_EQ(b().ops().logged_since(0), since);
+  add(4096);
+  EXPECT_GT(b().ops().logged_since(0), since);
+}
+
+// What is sent again is not lost by a request behind it that cannot be sent.
+TEST_P(GoingBack, ARequestThatFailsWaitsForWhatIsSentAgain) {
+  const Image image = b().checkpoint();
+  for (std::uint64_t i = 0; i < 10; ++i) post_receive(i);
+  for (int i = 0; i < 10; ++i) send();
+  for (std::uint64_t i = 0; i < 10; ++i) expect_received(i), expect_sent(i);
+  go_back(1, image);
+  a().post_send(10, IBV_WR_SEND, kNumbers, 8, 0, 0, 0xbad00);
+  ::usleep(20000);  // in which it could fail
+  for (std::uint64_t i = 0; i < 10; ++i) post_receive(i);
+  for (std::uint64_t i = 0; i < 10; ++i) expect_received(i);
+  EXPECT_EQ(describe(a().wait()), describe(10, IBV_WC_LOC_PROT_ERR));
+}
+
 TEST_P(GoingBack, ReadsAreAskedAgain) {
   std::memset(b().at(kBlock), 'r', kBlockBytes);
   a().member().freeze(true);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "ib2tcp/as_adapter.h"
 #include "ib2tcp/border.h"
@@ -52,7 +53,7 @@ const BorderResult* Kept::find_result(std::uint32_t number) const {
 
 void Kept::keep_result(std::uint32_t number, std::uint64_t value) {
   if (!results.empty() && ahead_of(number, results.back().number) <= 0) return;
-  if (results.size() == kMostResults) results.pop_front();
+  if (results.size() == kMostResults) results.pop_front(), lost_result = true;
   results.push_back({number, 0, value});
 }
 
@@ -214,7 +215,9 @@ void Qp::recall_result(const FrameHeader& header) {
 
 void Qp::keep_result() {
   const Result& last = results_[(next_result_ - 1) % kMaxRdAtomic];
-  if (kept_ != nullptr && last.valid) kept_->keep_result(last.seq, last.value);
+  if (kept_ == nullptr || !last.valid) return;
+  kept_->keep_result(last.seq, last.value);
+  if (std::exchange(kept_->lost_result, false)) g_engine->border->note_lost(link_->cluster());
 }
 
 // --- RESUME ---
@@ -344,6 +347,7 @@ void Qp::on_replay_ack(std::uint32_t ack) {
     kept.end_replay();
     tell_gate();
     on_log_room();
+    kick();
     return;
   }
   kept.replay_acked += steps;

@@ -17,7 +17,7 @@ namespace shadowib::ib2tcp {
 inline std::int32_t ahead_of(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b); }
 
 struct Kept {
-  // A peer that goes back asks again for at most as many as its send queue held.
+  // A peer that goes back asks again for those that its send queue held.
   static constexpr std::size_t kMostResults = 4096;
   static constexpr std::size_t kMostClcs = 1024;
 
@@ -27,6 +27,7 @@ struct Kept {
   bool lost = false;                // retries have run out, and the agent has been asked whether the peer comes back
 
   std::deque<BorderResult> results;  // of atomics that ran here, ascending; at most kMostResults
+  bool lost_result = false;          // one is not there any more, that the peer might ask for
 
   // A refusal that has been told, and is told again on another connection.
   struct Refusal {

@@ -391,7 +391,7 @@ def run() -> int:
         line.case("refusals", refusals)
         line.case("ended before", ended_before)
         line.case("two hosts", two_hosts)
-        for way in ("err", "reset", "destroy"):
+        for way in ("err", "reset", "destroy", "close"):
             line.case(f"waits {way}", waits)
     return line.finish()
 

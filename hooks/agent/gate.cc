@@ -187,7 +187,7 @@ void shut_gates_of(const std::vector<RecoveryPlan>& plans, unsigned own) {
   for (const RecoveryPlan& plan : plans)
     for (const unsigned cluster : plan.back)
       if (cluster != own && !plan.replaying.empty()) g_gates.shut |= 1u << cluster;
-  if (g_gates.shut == 0) return;
+  if (plans.empty()) return;
   g_gates.plan = plans.back();
   g_gates.owes = replays();  // one that comes back beside the other cluster
 }
@@ -200,7 +200,7 @@ void tell_gates() {
 void look_at_gates() {
   if (gates_wait_ms() < 0 || !find_plan()) return;
   Values left = left_here();
-  if (!say(left)) return;
+  if (!say(left) || g_gates.shut == 0) return;
   const std::vector<std::uint32_t>& members = g_gates.plan.replaying;
   g_gates.others.resize(members.size());
   for (std::size_t i = 0; i < members.size(); ++i) {
@@ -212,7 +212,6 @@ void look_at_gates() {
     warn_of_long_wait(members[i]);
     return;
   }
-  if (g_gates.shut == 0) return;
   GateBoard board(board_file());
   const std::int64_t begin = monotonic_ns();
   for (std::int64_t changed = begin, now = begin; now - begin < kBoardNs && now - changed < kQuietNs;) {

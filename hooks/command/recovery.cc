@@ -348,36 +348,6 @@ Status Recovery::judge() const {
   return {};
 }
 
-// Members hear each other by the latest line alone. So nobody may have anything left to send again by the one before,
-// but to clusters that go back once more.
-Status Recovery::judge_replays() const {
-  std::vector<RecoveryPlan> plans;
-  SHADOWIB_TRY(read_plans(*view_.exchange, view_.epoch, &plans, nullptr));
-  if (plans.empty()) return {};
-  const RecoveryPlan& last = plans.back();
-  for (const MemberStatus& member : members_) {
-    if (!member.alive || member.gone || going_back(member.cluster_index) != nullptr ||
-        !contains(last.replaying, member.index))
-      continue;
-    std::string text;
-    bool found = false;
-    Fields fields;
-    SHADOWIB_TRY(view_.exchange->get(recovery_key(view_.epoch, last.number, "gate/" + std::to_string(member.index)),
-                                     &text, &found));
-    const bool said = found && decode_fields(text, &fields);
-    const std::string left = "," + field_text(fields, "left");
-    for (const unsigned cluster : last.back) {
-      if (going_back(cluster) != nullptr) continue;
-      if (said && left.find("," + std::to_string(cluster) + ":") == std::string::npos) continue;
-      return Status::of(
-          Code::kBusy, EAGAIN,
-          "%.150s still sends again what cluster %.32s has lost since it went back; try again after that",
-          describe(member).c_str(), federation_.clusters[cluster].name.c_str());
-    }
-  }
-  return {};
-}
-
 Status Recovery::prepare() {
   deadline_ = Deadline::in_ms(options_.timeout_ms);
   SHADOWIB_TRY(open_job(options_.directory, options_.job, options_.exchange, &view_));
@@ -401,7 +371,6 @@ Status Recovery::prepare() {
                       options_.job.c_str());
   SHADOWIB_TRY(find_line());
   SHADOWIB_TRY(judge());
-  SHADOWIB_TRY(judge_replays());
   return options_.check ? options_.check(back_) : Status();
 }
 
@@ -470,20 +439,39 @@ Status Recovery::await_ends() {
   return {};
 }
 
-Status Recovery::publish_line() {
-  plan_.sns = line_.sns(histories_);
-  for (const MemberStatus& member : members_)
-    if (!member.gone && !member.cluster.empty() && going_back(member.cluster_index) == nullptr &&
-        std::any_of(back_.begin(), back_.end(),
-                    [&](const auto& b) { return logged_since(member, b.index).value_or(0) != 0; }))
-      plan_.replaying.push_back(member.index);
+// Members hear each other by the latest line alone. So it names whoever may have something to send again: to clusters
+// that go back now, by an earlier line, or because its own image has it.
+Status Recovery::list_replaying() {
+  std::vector<RecoveryPlan> plans;
+  SHADOWIB_TRY(read_plans(*view_.exchange, view_.epoch, &plans, nullptr));
+  std::set<std::uint32_t> replaying, earlier;
+  std::set<unsigned> went_back;
+  for (const RecoveredCluster& back : back_) went_back.insert(back.index);
+  for (const RecoveryPlan& plan : plans) {
+    earlier.insert(plan.replaying.begin(), plan.replaying.end());
+    went_back.insert(plan.back.begin(), plan.back.end());
+  }
+  for (const MemberStatus& member : members_) {
+    if (member.gone || member.cluster.empty() || going_back(member.cluster_index) != nullptr) continue;
+    const auto was_connected = [&](const auto& back) { return logged_since(member, back.index).value_or(0) != 0; };
+    if (earlier.contains(member.index) || std::any_of(back_.begin(), back_.end(), was_connected))
+      replaying.insert(member.index);
+  }
   for (const RecoveredCluster& cluster : back_) {
     const std::vector<std::uint64_t>& since = cluster.manifest.cluster->logged_since;
-    if (std::any_of(back_.begin(), back_.end(), [&](const auto& b) {
-          return b.index != cluster.index && b.index < since.size() && since[b.index] != 0;
-        }))
-      for (const SetMember& member : cluster.manifest.members) plan_.replaying.push_back(member.index);
+    const auto was_connected = [&](unsigned other) {
+      return other != cluster.index && other < since.size() && since[other] != 0;
+    };
+    if (std::any_of(went_back.begin(), went_back.end(), was_connected))
+      for (const SetMember& member : cluster.manifest.members) replaying.insert(member.index);
   }
+  plan_.replaying.assign(replaying.begin(), replaying.end());
+  return {};
+}
+
+Status Recovery::publish_line() {
+  plan_.sns = line_.sns(histories_);
+  SHADOWIB_TRY(list_replaying());
   plan_.incarnations = word_.incarnations;
   for (const RecoveredCluster& cluster : back_) {
     plan_.back.push_back(cluster.index);

@@ -78,7 +78,6 @@ class Recovery {
   Status find_line();
   Status add_cluster(const ViewedCluster& cluster, federation::Sn sn);
   Status judge() const;
-  Status judge_replays() const;
   Status judge_ended(const RecoveredCluster& back) const;
   Status judge_survivors(const RecoveredCluster& back, const ViewedCluster& stays, std::string* host) const;
   Status judge_pair(const RecoveredCluster& back, const RecoveredCluster& other, std::string* host) const;
@@ -88,6 +87,7 @@ class Recovery {
   Status decide_what_is_left();
   Status tell();
   Status await_ends();
+  Status list_replaying();
   Status publish_line();
   Status tidy();
   Status list_not_running(std::set<std::uint32_t>* members);

@@ -90,9 +90,9 @@ class Side {
 
   // Each is posted again by an image in which it has no completion.
   void post_send(std::uint64_t id, ibv_wr_opcode opcode, std::size_t offset, std::uint32_t bytes,
-                 std::uint64_t raddr = 0, std::uint32_t rkey = 0) {
+                 std::uint64_t raddr = 0, std::uint32_t rkey = 0, std::uint32_t wrong_lkey = 0) {
     sends_.push_back([=](Side& side) {
-      ibv_sge sge{reinterpret_cast<std::uint64_t>(side.at(offset)), bytes, side.mr_->lkey};
+      ibv_sge sge{reinterpret_cast<std::uint64_t>(side.at(offset)), bytes, side.mr_->lkey ^ wrong_lkey};
       ibv_send_wr wr{}, *bad = nullptr;
       wr.wr_id = id;
       wr.opcode = opcode;

@@ -22,6 +22,7 @@
 #include "shadowib/entry/extended.h"
 #include "shadowib/entry/imports.h"
 #include "shadowib/entry/memory_window.h"
+#include "shadowib/objects/border.h"
 #include "shadowib/objects/registry.h"
 
 namespace shadowib {
@@ -286,6 +287,7 @@ ibv_context* shadowib_ibv_open_device(ibv_device* device) {
 
 int shadowib_ibv_close_device(ibv_context* program) {
   if (ShadowContext::is_foreign(program)) return EPERM;
+  await_sending_again();  // what is left over may have something to send
   Inside inside;
   ShadowContext* context = ShadowContext::of(program);
   Registry& r = registry();

@@ -9,7 +9,7 @@
    is a file of numbers and words, a line each, which are heard one after the other, also by a process that went back:
    `all` asks for what is said above, `reads` for READs by B alone, and `marks` for a WRITE to A by B alone. With
    `pause` A sends nothing until the next number but `marks` and `leave`, and with `deaf` B takes nothing. With
-   `leave-...` A's processes end at once; a1 destroys its queue pairs first, or moves them to RESET or to ERR, as the
+   `leave-...` A's processes end at once; a1 destroys its queue pairs first, moves them to RESET or to ERR, or closes its device, as the
    word says. ASK.ROLE says which number was heard. Once there is a file STOP, the next message of each queue pair is
    its last, and all end; with STOP.report B ends where it is. */
 #include <arpa/inet.h>
@@ -304,11 +304,13 @@ static void check_answers(void) {
 static void leave(const char* role, const char* how) {
   for (int c = 0; c < QPS && role[1] == '1'; ++c) {
     struct ibv_qp_attr attr = {.qp_state = strcmp(how, "leave-err") == 0 ? IBV_QPS_ERR : IBV_QPS_RESET};
+    if (strcmp(how, "leave-close") == 0) break;
     if (strcmp(how, "leave-destroy") == 0)
       MUST(ibv_destroy_qp(connections[c].qp) == 0);
     else
       MUST(ibv_modify_qp(connections[c].qp, &attr, IBV_QP_STATE) == 0);
   }
+  if (role[1] == '1' && strcmp(how, "leave-close") == 0) MUST(ibv_close_device(context) == 0); /* with all it has */
   printf("left");
   for (int c = 0; c < QPS; ++c) printf(" %llu", (unsigned long long)connections[c].completed);
   printf("\n");

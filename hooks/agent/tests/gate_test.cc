@@ -215,6 +215,35 @@ TEST_F(AgentGate, OpensAtOnceIfNobodyWasConnected) {
   EXPECT_EQ(gates_wait_ms(), -1);
 }
 
+// Two come back while a third cluster still has to get something of both: each waits for the other's word.
+TEST_F(AgentGate, WhoComesBackSaysWhatItsImageHas) {
+  publish_line(1, {0, 7});
+  publish_line(2, {0, 7});
+  std::vector<RecoveryPlan> plans;
+  ASSERT_TRUE(read_plans(*exchange_, kEpoch, &plans, nullptr).ok());
+  participant_.left = 500;
+  shut_gates_of(plans, 0);
+  tell_gates();
+  look_at_gates();
+  EXPECT_EQ(said(2), "left 1:500");
+  EXPECT_EQ(told(), kUnknown) << "member 7 has not said anything by this line";
+  other_says(2, 7, "1:300");
+  look_at_gates();
+  EXPECT_EQ(told(), 300u);
+}
+
+// Alone in what goes back, it has no gate to wait at. Others wait for its word.
+TEST_F(AgentGate, WhoComesBackAloneSpeaks) {
+  publish_line(1, {0, 7});
+  std::vector<RecoveryPlan> plans;
+  ASSERT_TRUE(read_plans(*exchange_, kEpoch, &plans, nullptr).ok());
+  participant_.left = kNothing;
+  shut_gates_of(plans, kBack);
+  look_at_gates();
+  EXPECT_EQ(said(1), "left ");
+  EXPECT_EQ(gates_wait_ms(), -1);
+}
+
 // A process that joins while others send again: what it sends is new.
 TEST_F(AgentGate, ANewcomerWaitsToo) {
   publish_line(1, {7});
