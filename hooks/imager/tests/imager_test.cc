@@ -143,6 +143,21 @@ TEST_F(Imager, RestartsUnderSanitizers) {
 }
 #endif
 
+// A program that was rebuilt, or removed, while it ran.
+TEST_F(Imager, RestartsAProgramWhoseFileIsAnother) {
+  const fs::path program = directory_ / "replaceable";
+  for (const auto& [scenario, says] :
+       {std::pair{"program_replaced", false}, {"program_replaced_by_data", true}, {"program_removed", true}}) {
+    fs::copy_file(SUBJECT, program, fs::copy_options::overwrite_existing);
+    fs::permissions(program, fs::perms::owner_all);
+    const Outcome saved = run({program, scenario, directory_});
+    ASSERT_EQ(saved.status, kSaved) << scenario << saved.text;
+    const Outcome restarted = restart();
+    EXPECT_EQ(restarted.status, kRight) << scenario << restarted.text;
+    EXPECT_EQ(restarted.text.find("was removed before the checkpoint") != std::string::npos, says) << restarted.text;
+  }
+}
+
 // Two members with sessions and groups whose leaders are not among them, from images that were made one after the
 // other.
 TEST_F(Imager, RestartsSeveralMembers) {
@@ -761,6 +776,7 @@ TEST_P(Refusals, NamesTheObject) {
 INSTANTIATE_TEST_SUITE_P(All, Refusals,
                          testing::Values(Refusal{"refuse_seccomp", "seccomp"}, Refusal{"refuse_traced", "traced by"},
                                          Refusal{"refuse_dead_main", "main thread"},
+                                         Refusal{"refuse_removed_directory", "there (deleted), was removed"},
                                          Refusal{"refuse_first_process", "has pid 1"},
                                          Refusal{"refuse_userfaultfd", "userfaultfd"},
                                          Refusal{"refuse_secret_memory", "memfd_secret"},
