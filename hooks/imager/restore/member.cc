@@ -215,6 +215,7 @@ class MemberBuilder {
         r.fd = same.open(i);
       mappings_.push_back(r);
     }
+    same.close_unused();
     for (const auto& [segment, backing] : shared_)
       if (backing.fd >= 0) ::close(backing.fd);
     for (const PageBatch& b : image_.batches) {

@@ -298,6 +298,7 @@ Step rehearse_mapped_files(const OpenedSet& set, const MachineLimits&) {
       (fd >= 0 ? same : other).insert(m.image.paths[i]);
       if (fd >= 0) opened.insert(fd);
     }
+    files.close_unused();
     for (const int fd : opened) ::close(fd);
   }
   if (other.empty())
