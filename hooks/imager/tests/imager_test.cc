@@ -694,6 +694,17 @@ TEST_F(Imager, RefusesSharedMemoryWithoutATable) {
   EXPECT_FALSE(fs::exists(image()));
 }
 
+TEST_F(Imager, RefusesAPageThatCannotBeRead) {
+  for (const auto& before : std::vector<std::function<void()>>{{}, with_saver}) {
+    const Outcome outcome = save("refuse_unreadable_page", before);
+    if (outcome.text.starts_with("SKIP")) GTEST_SKIP() << "userfaultfd cannot poison pages here (Linux 6.6)";
+    EXPECT_EQ(outcome.status, 20 + static_cast<int>(Code::kRefused)) << outcome.text;
+    EXPECT_NE(outcome.text.find("cannot be read"), std::string::npos) << outcome.text;
+    ImageInfo info;
+    EXPECT_FALSE(read_image(image(), &info).ok()) << "it is complete";
+  }
+}
+
 // By an ordinary user too, who has a /dev/pts of his own only in the restart's namespaces.
 TEST_F(Imager, RestartsOnATerminalOfItsOwn) {
   for (const bool privileged : {true, false}) {
