@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -209,6 +210,25 @@ TEST(Files, MembersThatOpenedAFileThemselvesKeepTheirOffsets) {
   EXPECT_EQ(content_of(path), "oneo");
   ::unlink(path.c_str());
   ::unlink(other.c_str());
+}
+
+TEST(Files, TooFewDescriptorsAreNamed) {
+  const std::string path = scratch_directory() + "/many";
+  write_file(path, "");
+  Job job = single(
+      [&](int) -> std::string {
+        for (int fd = 100; fd < 200; ++fd) EXPECT_STEP(put(::open(path.c_str(), O_RDONLY), fd) == fd);
+        return "";
+      },
+      [](int) { return std::string(); });
+  job.command = [] {
+    const rlimit few{64, 64};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+  };
+  const std::string said = checkpoint_and_restart(job);
+  EXPECT_NE(said.find("many"), std::string::npos) << said;
+  EXPECT_NE(said.find("ulimit -Hn"), std::string::npos) << said;
+  ::unlink(path.c_str());
 }
 
 TEST(Files, MissingOrShorterIsNamedAndNotCreated) {
