@@ -169,6 +169,9 @@ Status cut_file(const ChangedFile& file);
 bool has_pseudo_terminals(const std::map<std::uint32_t, std::string>& tables);
 // The highest number in a table, -1 if it has none.
 Status highest_descriptor(const std::string& table, int* highest);
+// About how many descriptors a restart of the members `here` has open at once for their objects.
+Status count_descriptors(const std::map<std::uint32_t, std::string>& tables, const std::set<std::uint32_t>& here,
+                         std::uint64_t* count);
 
 // Human-readable lines of a table: "3  file  /home/x/data  offset 4096  O_RDONLY", for inspect. JSON if json.
 Status print_descriptors(const std::string& table, bool json, std::string* text);

@@ -13,6 +13,9 @@ void set_status_flags(int fd, int flags) { ::fcntl(fd, F_SETFL, flags & kSettabl
 
 Status restore_failure(Code code, const Object& object, const char* what, int error) {
   if (error == 0) return Status::of(code, 0, "cannot restore %s: %s", describe_object(object).c_str(), what);
+  if (error == EMFILE)  // the command has the descriptors of all members open
+    return Status::of(code, error, "cannot restore %s: too few descriptors; raise the hard limit (ulimit -Hn)",
+                      describe_object(object).c_str());
   return Status::of(code, error, "cannot restore %s: %s (%s)", describe_object(object).c_str(), what,
                     std::strerror(error));
 }

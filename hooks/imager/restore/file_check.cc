@@ -54,7 +54,16 @@ int SameFiles::open(std::size_t index) {
                        static_cast<off_t>(m.offset));
   if (trial == MAP_FAILED) return -1;
   ::munmap(trial, m.length);
+  used_.insert(fd);
   return fd;
+}
+
+void SameFiles::close_unused() {
+  for (auto& [path, fd] : open_) {
+    if (fd < 0 || used_.contains(fd)) continue;
+    ::close(fd);
+    fd = -1;
+  }
 }
 
 }  // namespace shadowib

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,8 +19,10 @@ class SameFiles {
   // `packs`: as ImageFiles takes them.
   SameFiles(const LoadedImage& image, int image_fd, std::vector<int> packs = {})
       : image_(image), files_(image, image_fd, std::move(packs)) {}
-  // A descriptor to map mappings[index] from, or -1. Mappings of one file share the descriptor. Never closed here.
+  // A descriptor to map mappings[index] from, or -1. Mappings of one file share the descriptor. The caller closes it.
   int open(std::size_t index);
+  // Closes the files that have changed. Call behind the last open().
+  void close_unused();
 
  private:
   int open_path(const std::string& path, const MappingRecord& m);
@@ -28,6 +31,7 @@ class SameFiles {
   const LoadedImage& image_;
   ImageFiles files_;
   std::map<std::string, int> open_;
+  std::set<int> used_;  // by a mapping
   std::vector<std::uint8_t> saved_, current_;
   std::vector<std::vector<const PageBatch*>> batches_;
 };

@@ -25,6 +25,7 @@
 #include "hooks/imager/save/restart_mailbox.h"
 #include "hooks/raw/x86_64/raw_syscall.h"
 #include "hooks/threads/thread_judge.h"
+#include "shadowib/base/log.h"
 
 #pragma weak __rseq_offset
 #pragma weak __rseq_size
@@ -197,6 +198,11 @@ class MemberBuilder {
 
   Status open_files() {
     SHADOWIB_TRY(open_program(image_, &exe_fd_));
+    if (exe_fd_ < 0)
+      log_line(LogLevel::kWarn,
+               "restart: member %u: the program %s was removed before the checkpoint; /proc/self/exe leads to the "
+               "restart command",
+               image_.header.member, image_.exe.c_str());
     SameFiles same(image_, image_fd_, pack_fds_);
     for (std::size_t i = 0; i < image_.mappings.size(); ++i) {
       const MappingRecord& m = image_.mappings[i];
@@ -209,6 +215,7 @@ class MemberBuilder {
         r.fd = same.open(i);
       mappings_.push_back(r);
     }
+    same.close_unused();
     for (const auto& [segment, backing] : shared_)
       if (backing.fd >= 0) ::close(backing.fd);
     for (const PageBatch& b : image_.batches) {

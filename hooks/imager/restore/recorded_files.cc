@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 namespace shadowib {
 
@@ -17,8 +18,17 @@ Status file_failure(const char* what, const char* object) {
 }
 
 Status open_program(const LoadedImage& image, int* fd) {
+  constexpr std::string_view kRemoved = " (deleted)";
   *fd = ::open(image.exe.c_str(), O_RDONLY | O_CLOEXEC);
-  return *fd >= 0 ? Status{} : file_failure("open the program", image.exe.c_str());
+  if (*fd >= 0) return {};
+  if (errno != ENOENT || !image.exe.ends_with(kRemoved))
+    return file_failure("open the program", image.exe.c_str());
+  // The image has the program's pages. The kernel takes only what can be executed for /proc/PID/exe.
+  const std::string name = image.exe.substr(0, image.exe.size() - kRemoved.size());
+  struct stat info {};
+  if (::access(name.c_str(), X_OK) == 0 && ::stat(name.c_str(), &info) == 0 && S_ISREG(info.st_mode))
+    *fd = ::open(name.c_str(), O_RDONLY | O_CLOEXEC);
+  return {};
 }
 
 Status open_shared_file(const MappingRecord& m, const std::string& path, int* fd) {

@@ -298,6 +298,7 @@ Step rehearse_mapped_files(const OpenedSet& set, const MachineLimits&) {
       (fd >= 0 ? same : other).insert(m.image.paths[i]);
       if (fd >= 0) opened.insert(fd);
     }
+    files.close_unused();
     for (const int fd : opened) ::close(fd);
   }
   if (other.empty())
@@ -455,6 +456,20 @@ Step rehearse_descriptors(const OpenedSet& set, const MachineLimits& limits) {
   if (highest >= 0 && static_cast<std::uint64_t>(highest) >= limits.descriptors)
     obstacles.add("descriptor " + std::to_string(highest) + " is at the hard RLIMIT_NOFILE, " +
                   std::to_string(limits.descriptors) + ", or above");
+  // The first process has those of all members of its part, and four pipe ends for each member.
+  constexpr std::uint64_t kOwn = 16;
+  std::vector<RestartPart> parts;
+  obstacles.add(split(set, &parts));
+  for (const RestartPart& part : parts) {
+    const std::set<std::uint32_t> here = indices_of(part);
+    std::uint64_t needed = 0;
+    obstacles.add(count_descriptors(set.tables, here, &needed));
+    needed += kOwn + 4 * here.size();
+    if (obstacles.none() && needed > limits.descriptors)
+      return {Step::kLimited, "descriptors",
+              "the restart may open about " + std::to_string(needed) + " at once, the hard RLIMIT_NOFILE here is " +
+                  std::to_string(limits.descriptors) + "; raise it (ulimit -Hn)"};
+  }
   return obstacles.step("descriptors", "numbers up to " + std::to_string(highest) + " can be had");
 }
 

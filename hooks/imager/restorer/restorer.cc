@@ -300,13 +300,24 @@ void restore_memory_state(const ProcessRecord& p) {
   if (p.denied_execution != 0) raw::invoke(__NR_prctl, PR_SET_MDWE, p.denied_execution, 0, 0, 0);
 }
 
+// Linux arms a periodic ITIMER_REAL again when its signal is taken. While SIGALRM is pending, the timer has an interval
+// and no value.
+void restore_interval_timer(RestorerArgs* args, int which) {
+  std::int64_t timer[4];  // interval and value, in seconds and microseconds
+  memcpy(timer, args->process->interval_timers[which], sizeof(timer));
+  if (which == 0 /* ITIMER_REAL */ && (timer[2] | timer[3]) == 0) {
+    timer[2] = timer[0];
+    timer[3] = timer[1];
+  }
+  if ((timer[2] | timer[3]) != 0)
+    check(args, RestoreStep::kTimer, raw::invoke(__NR_setitimer, which, timer, nullptr), which);
+}
+
 // What belongs to the process and starts to run, or to be in the way, when it is set.
 void restore_process_state(RestorerArgs* args) {
   const ProcessRecord& p = *args->process;
   for (std::uint32_t i = 0; i < args->timer_count; ++i) make_timer(args, args->timers[i]);
-  for (int which = 0; which < 3; ++which)
-    if ((p.interval_timers[which][2] | p.interval_timers[which][3]) != 0)
-      check(args, RestoreStep::kTimer, raw::invoke(__NR_setitimer, which, p.interval_timers[which], nullptr), which);
+  for (int which = 0; which < 3; ++which) restore_interval_timer(args, which);
   for (std::uint32_t i = 0; i < args->pending_count; ++i)
     check(args, RestoreStep::kPending,
           raw::invoke(__NR_rt_sigqueueinfo, p.pid, *reinterpret_cast<const std::int32_t*>(args->pending[i]),

@@ -1,7 +1,9 @@
 // check_capturable: what of memory and process state stands in the way of a checkpoint.
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "hooks/imager/imager.h"
 #include "hooks/imager/save/mapping_table.h"
@@ -55,6 +57,32 @@ Status check_number() {
       Code::kRefused, 0,
       "this process has pid 1, as the first process of a container, which a restart could not give it; start it "
       "by shadowib run, or with an init (podman run --init, docker run --init)");
+}
+
+// A restart changes to the directory by its name. The kernel marks the name of a removed one.
+Status check_directory(const char* link, const char* what) {
+  constexpr char kRemoved[] = " (deleted)";
+  constexpr long kMark = sizeof(kRemoved) - 1;
+  char path[4096];
+  const long n = raw::invoke(__NR_readlinkat, AT_FDCWD, link, path, sizeof(path) - 1);
+  if (n <= kMark || __builtin_memcmp(path + n - kMark, kRemoved, kMark) != 0) return {};
+  path[n] = '\0';
+  struct stat own {
+  }, named{};
+  if (raw::invoke(__NR_newfstatat, AT_FDCWD, link, &own, 0) == 0 &&
+      raw::invoke(__NR_newfstatat, AT_FDCWD, path, &named, 0) == 0 && own.st_dev == named.st_dev &&
+      own.st_ino == named.st_ino)
+    return {};
+  path[n - kMark] = '\0';
+  return Status::of(Code::kRefused, ENOENT,
+                    "the %s directory of this process, %.240s, was removed; a restart cannot change to it; change to "
+                    "another one",
+                    what, path);
+}
+
+Status check_directories() {
+  SHADOWIB_TRY(check_directory("/proc/self/cwd", "working"));
+  return check_directory("/proc/self/root", "root");
 }
 
 // The main thread may have ended with pthread_exit while others go on.
@@ -142,6 +170,7 @@ Status check_capturable() {
   SHADOWIB_TRY(check_main_thread());
   SHADOWIB_TRY(judge_threads(true));
   SHADOWIB_TRY(check_segments());
+  SHADOWIB_TRY(check_directories());
   return check_memory_and_timers();
 }
 

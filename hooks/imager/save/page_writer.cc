@@ -136,7 +136,7 @@ class PageWriter {
         mapping_ = i;
         // Plain readable memory is copied directly; whatever may fault is read through /proc/self/mem.
         direct_ = (m.protection & PROT_READ) != 0 && !scanner_.guards_hidden();
-        SHADOWIB_TRY(piece.state == PageState::kGuard ? guard(piece) : copy(piece.start, piece.end, 0));
+        SHADOWIB_TRY(piece.state == PageState::kGuard ? guard(piece) : content(piece));
       }
     }
     return finish_mapping();
@@ -155,6 +155,14 @@ class PageWriter {
     if (m.kind == MappingKind::kPrivateFile) return private_file(m);
     SHADOWIB_TRY(guards(m.start, m.start + m.length));
     return shared_memory(m.start, m.start + m.length, 0, true);
+  }
+
+  // Pages that the scan shows as present. Where guard regions are hidden, they may be among them.
+  Status content(const PageRange& range) {
+    is_content_ = !scanner_.guards_hidden();
+    const Status status = copy(range.start, range.end, 0);
+    is_content_ = false;
+    return status;
   }
 
   // Pages without flags wait for those of later mappings.
@@ -176,7 +184,7 @@ class PageWriter {
     while (scanner_.next(&range)) {
       if (range.state == PageState::kFile) continue;
       SHADOWIB_TRY(copy(clean, range.start, kPagesClean));
-      SHADOWIB_TRY(range.state == PageState::kGuard ? guard(range) : copy(range.start, range.end, 0));
+      SHADOWIB_TRY(range.state == PageState::kGuard ? guard(range) : content(range));
       clean = range.end;
     }
     SHADOWIB_TRY(copy(clean, end, kPagesClean));
@@ -283,7 +291,8 @@ class PageWriter {
     return {};
   }
 
-  // Reads as far as the memory goes. Behind the end of a file there is none: nothing to save either.
+  // Reads as far as the memory goes. Behind the end of a file there is none: nothing to save either. Content that
+  // cannot be read is refused.
   Status read(std::uint64_t from, std::uint8_t* to, std::uint64_t* bytes) {
     const long n = raw::invoke(__NR_pread64, source_, to, *bytes, from + bias_);
     if (source_ != memory_) {
@@ -296,6 +305,11 @@ class PageWriter {
       return {};
     }
     if (n == -EIO || n == -EFAULT || (n >= 0 && n < static_cast<long>(kPage))) {
+      if (is_content_)
+        return Status::of(Code::kRefused, n < 0 ? static_cast<int>(-n) : EIO,
+                          "the page of memory at %lx cannot be read: errno %ld; it is broken (poisoned), or the kernel "
+                          "forbids reading protected memory (boot with proc_mem.force_override=always)",
+                          from, n < 0 ? -n : EIO);
       *bytes = 0;
       return {};
     }
@@ -419,7 +433,7 @@ class PageWriter {
   long memory_ = -1, source_ = -1;  // what is read from
   std::uint64_t bias_ = 0;          // its addresses are larger than the record's by that
   int swap_ = -1;
-  bool direct_ = false, keep_zeros_ = false;
+  bool direct_ = false, keep_zeros_ = false, is_content_ = false;
   std::uint32_t mapping_ = 0, first_mapping_ = 0, last_mapping_ = 0;  // of now, and of the runs
   std::uint32_t flags_ = 0, run_count_ = 0, guard_count_ = 0, guard_mapping_ = 0;
   std::uint64_t pages_ = 0;

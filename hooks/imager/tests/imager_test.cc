@@ -45,6 +45,7 @@ INSTANTIATE_TEST_SUITE_P(All, Scenarios,
                          testing::Values("single", "identity", "heap", "language", "memory", "files", "changed_file",
                                          "deep_stack", "threads", "agent_thread", "vector_registers",
                                          "vector_registers_of_two", "signals", "parked_on_alternate_stack", "timers",
+                                         "periodic_timer_that_is_pending",
                                          "many_threads", "robust_mutex", "mapping_states", "locked_memory"),
                          [](const auto& info) { return std::string(info.param); });
 
@@ -141,6 +142,21 @@ TEST_F(Imager, RestartsUnderSanitizers) {
   }
 }
 #endif
+
+// A program that was rebuilt, or removed, while it ran.
+TEST_F(Imager, RestartsAProgramWhoseFileIsAnother) {
+  const fs::path program = directory_ / "replaceable";
+  for (const auto& [scenario, says] :
+       {std::pair{"program_replaced", false}, {"program_replaced_by_data", true}, {"program_removed", true}}) {
+    fs::copy_file(SUBJECT, program, fs::copy_options::overwrite_existing);
+    fs::permissions(program, fs::perms::owner_all);
+    const Outcome saved = run({program, scenario, directory_});
+    ASSERT_EQ(saved.status, kSaved) << scenario << saved.text;
+    const Outcome restarted = restart();
+    EXPECT_EQ(restarted.status, kRight) << scenario << restarted.text;
+    EXPECT_EQ(restarted.text.find("was removed before the checkpoint") != std::string::npos, says) << restarted.text;
+  }
+}
 
 // Two members with sessions and groups whose leaders are not among them, from images that were made one after the
 // other.
@@ -678,6 +694,17 @@ TEST_F(Imager, RefusesSharedMemoryWithoutATable) {
   EXPECT_FALSE(fs::exists(image()));
 }
 
+TEST_F(Imager, RefusesAPageThatCannotBeRead) {
+  for (const auto& before : std::vector<std::function<void()>>{{}, with_saver}) {
+    const Outcome outcome = save("refuse_unreadable_page", before);
+    if (outcome.text.starts_with("SKIP")) GTEST_SKIP() << "userfaultfd cannot poison pages here (Linux 6.6)";
+    EXPECT_EQ(outcome.status, 20 + static_cast<int>(Code::kRefused)) << outcome.text;
+    EXPECT_NE(outcome.text.find("cannot be read"), std::string::npos) << outcome.text;
+    ImageInfo info;
+    EXPECT_FALSE(read_image(image(), &info).ok()) << "it is complete";
+  }
+}
+
 // By an ordinary user too, who has a /dev/pts of his own only in the restart's namespaces.
 TEST_F(Imager, RestartsOnATerminalOfItsOwn) {
   for (const bool privileged : {true, false}) {
@@ -760,6 +787,7 @@ TEST_P(Refusals, NamesTheObject) {
 INSTANTIATE_TEST_SUITE_P(All, Refusals,
                          testing::Values(Refusal{"refuse_seccomp", "seccomp"}, Refusal{"refuse_traced", "traced by"},
                                          Refusal{"refuse_dead_main", "main thread"},
+                                         Refusal{"refuse_removed_directory", "there (deleted), was removed"},
                                          Refusal{"refuse_first_process", "has pid 1"},
                                          Refusal{"refuse_userfaultfd", "userfaultfd"},
                                          Refusal{"refuse_secret_memory", "memfd_secret"},

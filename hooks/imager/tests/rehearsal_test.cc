@@ -84,6 +84,17 @@ class Rehearsal : public testing::Test {
   OpenedSet set_;
 };
 
+// The command has the descriptors of all members open at once, though each member has few.
+TEST_F(Rehearsal, TellsThatDescriptorsOfAllMembersMayBeTooMany) {
+  save("session_files");
+  descriptors::Table table;
+  ASSERT_TRUE(descriptors::decode_table(set_.tables[0], &table).ok());
+  MachineLimits limits = kPlenty;
+  limits.descriptors = table.descriptors.back().fd + 1u;
+  expect(RehearsedStep::kReady, "descriptors", "can be had", kPlenty);
+  expect(RehearsedStep::kLimited, "descriptors", "ulimit -Hn", limits);
+}
+
 TEST_F(Rehearsal, OfAnImageThatFits) {
   save("threads");
   expect(RehearsedStep::kReady, "pids", "recorded numbers can be had");

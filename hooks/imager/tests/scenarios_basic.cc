@@ -232,7 +232,36 @@ SCENARIO(changed_file) {
     ::_exit(10);
   }
   CHECK_THAT(copy[5] == 'a' && copy[4 * 4096 - 1] == 'a');
+  for (int open = 0; open < 100; ++open) CHECK_THAT(link_of(("/proc/self/fd/" + std::to_string(open)).c_str()) != path);
   CHECK_THAT(::unlink(path) == 0);
+}
+
+// Only for a copy of this program.
+std::string remove_program() {
+  const std::string exe = link_of("/proc/self/exe");
+  CHECK_THAT(exe.ends_with("/replaceable") && ::unlink(exe.c_str()) == 0);
+  return exe;
+}
+void write_program(const std::string& path, mode_t mode) {
+  std::ofstream(path) << "another\n";
+  CHECK_THAT(::chmod(path.c_str(), mode) == 0);
+}
+
+SCENARIO(program_replaced) {
+  const std::string exe = remove_program();
+  write_program(exe, 0700);
+  save_and_end();
+  CHECK_THAT(link_of("/proc/self/exe") == exe && contents("/proc/self/exe") == "another\n");
+}
+
+SCENARIO(program_replaced_by_data) {
+  write_program(remove_program(), 0600);
+  save_and_end();
+}
+
+SCENARIO(program_removed) {
+  remove_program();
+  save_and_end();
 }
 
 __attribute__((noinline)) int deep(int n) {

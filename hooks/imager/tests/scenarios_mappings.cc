@@ -268,6 +268,29 @@ SCENARIO(refuse_userfaultfd) {
   expect_refusal();
 }
 
+// The page has content by the page table, and no read gets it: as of broken memory.
+SCENARIO(refuse_unreadable_page) {
+  struct Poison {
+    uffdio_range range;
+    std::uint64_t mode;
+    std::int64_t updated;
+  };
+  const int fd = static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | 1 /* UFFD_USER_MODE_ONLY */));
+  uffdio_api api{};
+  api.api = UFFD_API;
+  if (fd < 0 || ::ioctl(fd, UFFDIO_API, &api) != 0) return skip();
+  char* at = map_at(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+  uffdio_register area{};
+  area.range = {reinterpret_cast<std::uintptr_t>(at), kBytes};
+  area.mode = UFFDIO_REGISTER_MODE_MISSING;
+  CHECK_THAT(::ioctl(fd, UFFDIO_REGISTER, &area) == 0);
+  Poison poison{{area.range.start + 4096, 4096}, 0, 0};
+  if (::ioctl(fd, _IOWR(UFFDIO, 8, Poison) /* UFFDIO_POISON */, &poison) != 0) return skip();
+  ::close(fd);
+  CHECK_THAT(::mprotect(at, kBytes, PROT_NONE) == 0 && check_capturable().ok());
+  save_and_end();
+}
+
 SCENARIO(refuse_secret_memory) {
   const int fd = static_cast<int>(::syscall(SYS_memfd_secret, O_CLOEXEC));
   if (fd < 0) return skip();

@@ -119,6 +119,17 @@ SCENARIO(refuse_first_process) {
   CHECK_THAT(::waitpid(first, &status, 0) == first && WIFEXITED(status) && WEXITSTATUS(status) == 42);
 }
 
+SCENARIO(refuse_removed_directory) {
+  // A name that only looks removed.
+  char path[] = "/tmp/shadowib-imager-XXXXXX";
+  CHECK_THAT(::mkdtemp(path) != nullptr);
+  const std::string below = std::string(path) + "/there (deleted)";
+  CHECK_THAT(::mkdir(below.c_str(), 0700) == 0 && ::chdir(below.c_str()) == 0);
+  const Status there = check_capturable();
+  CHECK_THAT(there.ok() && ::rmdir(below.c_str()) == 0 && ::rmdir(path) == 0);
+  expect_refusal();
+}
+
 SCENARIO(refuse_dead_main) {
   std::thread([] {
     std::string state;

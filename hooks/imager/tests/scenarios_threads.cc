@@ -286,6 +286,22 @@ SCENARIO(timers) {
   CHECK_THAT(::timer_gettime(second, &now) == 0 && now.it_value.tv_nsec == 0);
 }
 
+SCENARIO(periodic_timer_that_is_pending) {
+  sigset_t alarm, pending;
+  ::sigemptyset(&alarm);
+  ::sigaddset(&alarm, SIGALRM);
+  ::sigprocmask(SIG_BLOCK, &alarm, nullptr);
+  const itimerval periodic{{0, 20000}, {0, 20000}};
+  ::setitimer(ITIMER_REAL, &periodic, nullptr);
+  do ::sigpending(&pending);
+  while (::sigismember(&pending, SIGALRM) == 0);
+  save_and_end();
+  const timespec limit{10, 0};
+  for (int i = 0; i < 3; ++i) CHECK_THAT(::sigtimedwait(&alarm, nullptr, &limit) == SIGALRM);
+  itimerval now{};
+  CHECK_THAT(::getitimer(ITIMER_REAL, &now) == 0 && now.it_interval.tv_usec == 20000);
+}
+
 SCENARIO(many_threads) {
   constexpr int kThreads = 300;
   std::atomic<int> ready{0}, right{0};

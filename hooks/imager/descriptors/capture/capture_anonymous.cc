@@ -50,8 +50,18 @@ std::uint64_t parse_timespec(std::string_view text) {
   return parse_number(text.substr(1), 10) * 1000000000u + parse_number(text.substr(comma + 2), 10);
 }
 
-Status capture_timerfd(std::string_view info, Object* object) {
+// The kernel arms a periodic timer again when its expirations are read or its setting is asked for; until then fdinfo
+// shows it as disarmed.
+void rearm_timer(int fd) {
+  itimerspec setting{};
+  ::timerfd_gettime(fd, &setting);
+}
+
+Status capture_timerfd(int fd, Object* object) {
   object->kind = Kind::kTimerfd;
+  rearm_timer(fd);
+  std::string info;
+  SHADOWIB_TRY(read_fdinfo(fd, &info));
   std::string_view value;
   if (info_field(info, "clockid", &value)) object->clock = static_cast<int>(parse_number(value, 10));
   if (info_field(info, "ticks", &value)) object->count = parse_number(value, 10);
@@ -123,7 +133,7 @@ Status capture_eventfd(int fd, std::string_view info, Object* object) {
 Status capture_anonymous(int fd, const std::string& target, std::string_view info, Object* object) {
   const std::string name = anonymous_name(target);
   if (name == "eventfd") return capture_eventfd(fd, info, object);
-  if (name == "timerfd") return capture_timerfd(info, object);
+  if (name == "timerfd") return capture_timerfd(fd, object);
   if (name == "eventpoll") {
     object->kind = Kind::kEpoll;
     return {};

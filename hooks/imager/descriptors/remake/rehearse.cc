@@ -82,4 +82,22 @@ Status highest_descriptor(const std::string& encoded, int* highest) {
   return {};
 }
 
+Status count_descriptors(const std::map<std::uint32_t, std::string>& tables, const std::set<std::uint32_t>& here,
+                         std::uint64_t* count) {
+  using descriptors::Kind;
+  std::set<std::tuple<std::string, Kind, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, int>> objects;
+  for (const auto& [member, encoded] : tables) {
+    if (!here.contains(member) || encoded.empty()) continue;
+    descriptors::Table table;
+    SHADOWIB_TRY(descriptors::decode_table(encoded, &table));
+    for (const descriptors::Object& o : table.objects) {
+      const bool in_member = o.kind == Kind::kTimerfd || o.kind == Kind::kSignalfd || o.kind == Kind::kEpoll ||
+                             o.kind == Kind::kLauncher || o.kind == Kind::kThreadFile || o.path.starts_with("/proc/");
+      if (!in_member) objects.emplace(table.kernel, o.kind, o.device, o.inode, o.identity, o.offset, o.flags);
+    }
+  }
+  *count = objects.size();
+  return {};
+}
+
 }  // namespace shadowib

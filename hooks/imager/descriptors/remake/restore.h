@@ -9,6 +9,7 @@
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/match/match.h"
 #include "hooks/imager/descriptors/open_object.h"
+#include "hooks/imager/descriptors/socket_options.h"
 #include "hooks/imager/descriptors/table.h"
 #include "shadowib/base/status.h"
 
@@ -69,6 +70,21 @@ Status try_port(const Object& object);
 Status open_in_member(const Object& object, int* fd);
 // The entries of the member's epoll sets, once every descriptor is at its number.
 Status fill_epoll_sets(const Table& table);
+
+// Room for a whole queue while it is filled: TCP keeps it with the receiver, Unix sockets charge it to the sender.
+class MoreRoom {
+ public:
+  MoreRoom(int from, int to, Kind kind);
+  ~MoreRoom();
+  MoreRoom(const MoreRoom&) = delete;
+  MoreRoom& operator=(const MoreRoom&) = delete;
+
+ private:
+  int from_, to_;
+  Kind kind_;
+  ReceiveBuffer buffer_;
+  int size_ = 0;
+};
 
 // Sends the receiver's queue from one end of a stream to the other, reading nothing. Bounded.
 Status fill_stream(int from, int to, const Object& receiver);

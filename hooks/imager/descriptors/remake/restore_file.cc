@@ -155,13 +155,13 @@ Status take_description_locks(const Object& o, int fd) {
 
 // Members that inherited one open file (standard output of a shell's group) share its offset: with one offset each
 // they would overwrite each other. The kernel does not tell who shares over processes, so a file open for writing, at
-// the same offset with the same flags in two members, is taken for one. Reading has nothing to lose by its own
+// the same offset with the same flags by the same name in two members of one kernel, is taken for one. Reading has nothing to lose by its own
 // offset. Two members that show one flock, taken by one process, have it by one description, open for reading or not.
 class SharedFiles {
  public:
   // The descriptor made for another member, or -1.
   int* find(const Table& table, const Object& o) {
-    Key key{o.device, o.inode, o.offset, o.flags, 0, {}};
+    Key key{table.kernel, o.path, o.device, o.inode, o.offset, o.flags, 0, {}};
     bool locked = false;
     for (const FileLock& lock : o.locks) {
       if (lock.kind == LockKind::kRecord) continue;
@@ -177,6 +177,7 @@ class SharedFiles {
 
  private:
   struct Key {
+    std::string kernel, path;
     std::uint64_t device, inode, offset;
     int flags, nth;
     std::vector<std::tuple<int, int, std::uint64_t, std::uint64_t>> locks;

@@ -28,7 +28,12 @@ Status open_timer(const Object& o, int* fd) {
   *fd = ::timerfd_create(o.clock, TFD_CLOEXEC);
   if (*fd < 0) return restore_failure(Code::kRefused, o, "timerfd_create fails", errno);
   itimerspec setting{to_timespec(o.interval_ns), to_timespec(o.value_ns)};
-  if (::timerfd_settime(*fd, static_cast<int>(o.kind_flags & TFD_TIMER_ABSTIME), &setting, nullptr) != 0)
+  auto flags = static_cast<int>(o.kind_flags & TFD_TIMER_ABSTIME);
+  if (o.value_ns == 0 && o.count != 0) {  // periodic and expired: armed again only by a read
+    setting.it_value = setting.it_interval;
+    flags = 0;
+  }
+  if (::timerfd_settime(*fd, flags, &setting, nullptr) != 0)
     return restore_failure(Code::kRefused, o, "timerfd_settime fails", errno);
   if (o.count == 0 || ::ioctl(*fd, kSetTicks, &o.count) == 0) return {};
   return restore_failure(Code::kRefused, o, "the kernel cannot set its unread expirations (TFD_IOC_SET_TICKS)",

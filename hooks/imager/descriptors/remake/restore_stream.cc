@@ -26,38 +26,6 @@ void announce_window(int fd) {
   (void)::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 }
 
-// Room for the whole queue while it is filled: TCP keeps it with the receiver, Unix sockets charge it to the sender.
-class MoreRoom {
- public:
-  MoreRoom(int from, int to, Kind kind) : from_(from), to_(to), kind_(kind), buffer_(to) {
-    if (kind_ == Kind::kTcp) {
-      set(to_, SO_RCVLOWAT, INT_MAX);  // enlarges an automatic receive buffer: tcp_set_rcvlowat
-      return;
-    }
-    socklen_t length = sizeof(size_);
-    ::getsockopt(from_, SOL_SOCKET, SO_SNDBUF, &size_, &length);
-    set(from_, SO_SNDBUF, INT_MAX / 2);
-  }
-  ~MoreRoom() {
-    if (kind_ == Kind::kTcp) {
-      set(to_, SO_RCVLOWAT, 1);
-      buffer_.put_back();
-      return;
-    }
-    set(from_, SO_SNDBUF, size_ / 2);
-    set(from_, SO_BUF_LOCK, 0);
-  }
-  MoreRoom(const MoreRoom&) = delete;
-  MoreRoom& operator=(const MoreRoom&) = delete;
-
- private:
-  static void set(int fd, int name, int value) { ::setsockopt(fd, SOL_SOCKET, name, &value, sizeof(value)); }
-  int from_, to_;
-  Kind kind_;
-  ReceiveBuffer buffer_;
-  int size_ = 0;
-};
-
 bool wait_writable(int from, int to, std::int64_t deadline) {
   announce_window(to);
   pollfd p{from, POLLOUT, 0};
@@ -99,7 +67,29 @@ std::size_t queued_bytes(const Object& o) {
   return total;
 }
 
+void set(int fd, int name, int value) { ::setsockopt(fd, SOL_SOCKET, name, &value, sizeof(value)); }
+
 }  // namespace
+
+MoreRoom::MoreRoom(int from, int to, Kind kind) : from_(from), to_(to), kind_(kind), buffer_(to) {
+  if (kind_ == Kind::kTcp) {
+    set(to_, SO_RCVLOWAT, INT_MAX);  // enlarges an automatic receive buffer: tcp_set_rcvlowat
+    return;
+  }
+  socklen_t length = sizeof(size_);
+  ::getsockopt(from_, SOL_SOCKET, SO_SNDBUF, &size_, &length);
+  set(from_, SO_SNDBUF, INT_MAX / 2);
+}
+
+MoreRoom::~MoreRoom() {
+  if (kind_ == Kind::kTcp) {
+    set(to_, SO_RCVLOWAT, 1);
+    buffer_.put_back();
+    return;
+  }
+  set(from_, SO_SNDBUF, size_ / 2);
+  set(from_, SO_BUF_LOCK, 0);
+}
 
 Status fill_apart(int fd, const Object& own, const Object& peer) {
   const std::int64_t deadline = monotonic_ns() + kLimitNs;

@@ -276,13 +276,19 @@ class UnixRestorer {
     WorkingDirectory directory(holder.table->working_directory);
     bool connected = !temporary && (gone_peers_.contains(o.inode) ||
                                     (peer != nullptr && fd_of(peer->inode) == from && peer->peer_inode == o.inode));
-    ssize_t n = ::sendto(from, m.data.data(), m.data.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
-                         connected ? nullptr : address_of(o.local), connected ? 0 : length_of(o.local));
-    int error = errno;
+    ssize_t n;
+    int error;
+    {
+      MoreRoom room(from, fd_of(o.inode), Kind::kUnix);
+      n = ::sendto(from, m.data.data(), m.data.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
+                   connected ? nullptr : address_of(o.local), connected ? 0 : length_of(o.local));
+      error = errno;
+    }
     if (temporary) ::close(from);
     if (n == static_cast<ssize_t>(m.data.size())) return {};
-    return restore_failure(Code::kRefused, o, "a datagram in flight cannot be sent again (net.unix.max_dgram_qlen)",
-                           error);
+    return restore_failure(
+        Code::kRefused, o,
+        "a datagram in flight cannot be sent again; raise net.unix.max_dgram_qlen or net.core.wmem_max", error);
   }
 
   Status finish(const Holder& holder) {

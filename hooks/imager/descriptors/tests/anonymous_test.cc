@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <map>
+#include <utility>
 
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/tests/test_job.h"
@@ -73,6 +74,13 @@ TEST(Anonymous, TimersAndSignals) {
     EXPECT_STEP(::timerfd_settime(14, 0, &off, nullptr) == 0);
     pollfd expired{10, POLLIN, 0};
     EXPECT_STEP(::poll(&expired, 1, 5000) == 1);  // left unread
+    for (const auto& [fd, period_ns] : {std::pair{15, 20000000}, {16, 1000}}) {
+      const itimerspec periodic{{0, period_ns}, {0, period_ns}};
+      EXPECT_STEP(put(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK), fd) == fd);
+      EXPECT_STEP(::timerfd_settime(fd, 0, &periodic, nullptr) == 0);
+      expired.fd = fd;
+      EXPECT_STEP(::poll(&expired, 1, 5000) == 1);  // left unread
+    }
     sigset_t mask;
     ::sigemptyset(&mask);
     ::sigaddset(&mask, SIGUSR1);
@@ -84,6 +92,11 @@ TEST(Anonymous, TimersAndSignals) {
   job.resumed = job.restarted = [](int) -> std::string {
     EXPECT_STEP(read_count(10) == 1 && read_count(10) == 0);
     EXPECT_STEP(read_count(14) == 0);
+    for (const int periodic : {15, 16}) {
+      pollfd again{periodic, POLLIN, 0};
+      EXPECT_STEP(read_count(periodic) >= 1);
+      EXPECT_STEP(::poll(&again, 1, 5000) == 1 && read_count(periodic) >= 1);
+    }
     itimerspec left{};
     EXPECT_STEP(::timerfd_gettime(11, &left) == 0 && left.it_interval.tv_sec == 5);
     EXPECT_STEP(left.it_value.tv_sec >= 80 && left.it_value.tv_sec <= 100);

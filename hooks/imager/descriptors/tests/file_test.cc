@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -169,6 +170,65 @@ TEST(Files, MembersThatInheritedAnOutputKeepOneOffset) {
   EXPECT_EQ(checkpoint_and_restart(job), "");
   std::ifstream in(path);
   EXPECT_EQ(std::string((std::istreambuf_iterator<char>(in)), {}), "begin zero one");
+}
+
+std::string content_of(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Two names or two kernels tell that it is not one description.
+TEST(Files, MembersThatOpenedAFileThemselvesKeepTheirOffsets) {
+  const std::string path = scratch_directory() + "/apart", other = path + "-link";
+  write_file(path, "");
+  ASSERT_EQ(::link(path.c_str(), other.c_str()), 0);
+  std::string names[2];
+  Job job;
+  job.before = [&](int member) -> std::string {
+    EXPECT_STEP(put(::open(names[member].c_str(), O_WRONLY), 10) == 10);
+    return "";
+  };
+  job.restarted = [](int member) -> std::string {
+    if (member == 0) EXPECT_STEP(::write(10, "zero", 4) == 4);
+    meet();
+    if (member == 1) EXPECT_STEP(::write(10, "one", 3) == 3);
+    return "";
+  };
+  names[0] = path;
+  names[1] = other;
+  EXPECT_EQ(checkpoint_and_restart(job), "");
+  EXPECT_EQ(content_of(path), "oneo");
+  write_file(path, "");
+  names[1] = path;
+  Capture capture = checkpoint(job);
+  ASSERT_EQ(capture.failure, "");
+  descriptors::Table table;
+  ASSERT_TRUE(descriptors::decode_table(capture.tables[1], &table).ok());
+  table.kernel = "another";
+  descriptors::encode_table(table, &capture.tables[1]);
+  EXPECT_EQ(restart(job, capture.tables), "");
+  EXPECT_EQ(content_of(path), "oneo");
+  ::unlink(path.c_str());
+  ::unlink(other.c_str());
+}
+
+TEST(Files, TooFewDescriptorsAreNamed) {
+  const std::string path = scratch_directory() + "/many";
+  write_file(path, "");
+  Job job = single(
+      [&](int) -> std::string {
+        for (int fd = 100; fd < 200; ++fd) EXPECT_STEP(put(::open(path.c_str(), O_RDONLY), fd) == fd);
+        return "";
+      },
+      [](int) { return std::string(); });
+  job.command = [] {
+    const rlimit few{64, 64};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+  };
+  const std::string said = checkpoint_and_restart(job);
+  EXPECT_NE(said.find("many"), std::string::npos) << said;
+  EXPECT_NE(said.find("ulimit -Hn"), std::string::npos) << said;
+  ::unlink(path.c_str());
 }
 
 TEST(Files, MissingOrShorterIsNamedAndNotCreated) {

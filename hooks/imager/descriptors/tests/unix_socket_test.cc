@@ -97,6 +97,36 @@ TEST(UnixSockets, PairsWithBytesBothWays) {
   EXPECT_EQ(checkpoint_and_restart(job), "");
 }
 
+// More than the buffer of a new socket takes.
+TEST(UnixSockets, LargeQueuedDatagrams) {
+  Job job;
+  job.members = 1;
+  constexpr int kDatagrams = 8;  // net.unix.max_dgram_qlen may be 10
+  const std::string large(50000, 'd');
+  job.before = [&](int) -> std::string {
+    int p[2], bytes = 400000;
+    EXPECT_STEP(::socketpair(AF_UNIX, SOCK_DGRAM, 0, p) == 0);
+    EXPECT_STEP(put(p[0], 10) == 10 && put(p[1], 11) == 11);
+    EXPECT_STEP(::setsockopt(10, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes)) == 0 ||
+                ::setsockopt(10, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)) == 0);
+    for (int i = 0; i < kDatagrams; ++i)
+      EXPECT_STEP(::send(10, large.data(), large.size(), MSG_DONTWAIT) == static_cast<ssize_t>(large.size()));
+    return "";
+  };
+  job.resumed = job.restarted = [&](int) -> std::string {
+    int bytes = 0;
+    socklen_t length = sizeof(bytes);
+    EXPECT_STEP(::getsockopt(10, SOL_SOCKET, SO_SNDBUF, &bytes, &length) == 0 && bytes == 800000);
+    std::string text(2 * large.size(), 0);
+    for (int i = 0; i < kDatagrams; ++i)
+      EXPECT_STEP(::recv(11, text.data(), text.size(), MSG_DONTWAIT) == static_cast<ssize_t>(large.size()) &&
+                  text.compare(0, large.size(), large) == 0);
+    EXPECT_STEP(::recv(11, text.data(), text.size(), MSG_DONTWAIT) < 0 && errno == EAGAIN);
+    return "";
+  };
+  EXPECT_EQ(checkpoint_and_restart(job), "");
+}
+
 TEST(UnixSockets, ListenersNamesAndConnections) {
   Job job;
   std::string path = scratch_directory() + "/listener", abstract = std::string("\0shadowib-test", 14);
