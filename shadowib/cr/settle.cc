@@ -75,6 +75,7 @@ class Settler {
       if (!settled_) {
         SHADOWIB_TRY(read_peers([this](ShadowQp& qp) { return waits_for_peer(qp) || may_lead_to_guest(qp); }));
         const ShadowQp* moving = first_moving();
+        SHADOWIB_TRY(failure_);
         settled_ = moving == nullptr;
         if (!settled_ && stands_still(*moving)) {
           if (!may_be_doomed_ || gives_up_tails_) return timed_out(*moving);
@@ -296,6 +297,7 @@ class Settler {
         if (std::find(members.begin(), members.end(), member) == members.end()) members.push_back(member);
       }
     }
+    SHADOWIB_TRY(failure_);
     for (std::uint32_t member : members) keys.push_back(key("counts", member));
     if (keys.empty()) return {};
     SHADOWIB_TRY(context_.exchange->lookup(keys, &values, &found));
@@ -358,13 +360,13 @@ class Settler {
 
   // Whether a member that takes no part in this CLC is in another cluster, rather than one that came too late, or
   // died.
-  bool is_of_another_cluster(std::uint32_t member) const {
+  bool is_of_another_cluster(std::uint32_t member) {
     const auto field_of = [this](std::uint32_t index, std::string* cluster) {
       std::string text;
       bool found = false;
       Fields fields;
-      if (!context_.exchange->get(member_key(context_.job->epoch, index), &text, &found).ok() || !found) return false;
-      if (!decode_fields(text, &fields)) return false;
+      note_failure(context_.exchange->get(member_key(context_.job->epoch, index), &text, &found));
+      if (!found || !decode_fields(text, &fields)) return false;
       *cluster = field_text(fields, "cluster");
       return !cluster->empty();
     };
@@ -484,7 +486,9 @@ class Settler {
                                std::string(reinterpret_cast<const char*>(remote.gid.raw), sizeof(remote.gid.raw))};
     auto [it, is_new] = candidates_.try_emplace(key);
     if (!is_new) return it->second;
-    for (std::uint32_t member : members_at(remote)) {
+    std::vector<std::uint32_t> members;
+    note_failure(members_at(remote, &members));
+    for (std::uint32_t member : members) {
       it->second.guests = it->second.guests || is_guest_index(member);
       if (is_in_checkpoint(member))
         it->second.members.push_back(member);
@@ -493,6 +497,10 @@ class Settler {
     }
     it->second.elsewhere = it->second.elsewhere && it->second.members.empty();
     return it->second;
+  }
+  // A peer that the exchange does not tell of may be there all the same: its queue pairs must not be given up.
+  void note_failure(const Status& status) {
+    if (failure_.ok()) failure_ = status;
   }
   const std::vector<std::uint32_t>& candidates(const ShadowQp& qp) { return candidates_at(qp.remote).members; }
   bool has_guests(const ShadowQp& qp) { return candidates_at(qp.remote).guests; }
@@ -551,6 +559,7 @@ class Settler {
   const SettleContext& context_;
   std::map<std::uint32_t, std::vector<QpCounts>> counts_;                   // by member, sorted by qp_num
   std::map<std::pair<std::uint32_t, std::string>, Candidates> candidates_;  // by LID and GID
+  Status failure_;           // the first of the exchange's in a place that cannot return it
   bool has_guests_ = false;  // the job has had some, and they may have a member's address
   std::string last_published_;
   bool published_ = false, settled_ = false;
