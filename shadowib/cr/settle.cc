@@ -68,10 +68,11 @@ class Settler {
     SHADOWIB_TRY(ask_for_guests());
     for (;; ++rounds_) {
       const std::int64_t began = monotonic_ns();
-      if (!stop_lasts()) return Status(Code::kRefused, 0, kStopEndedText);
+      SHADOWIB_TRY(still_stopped());
       if (context_.let_held != nullptr) context_.let_held();
       poll_everything();
       SHADOWIB_TRY(publish_counts());
+      SHADOWIB_TRY(still_stopped());
       if (!settled_) {
         SHADOWIB_TRY(read_peers([this](ShadowQp& qp) { return waits_for_peer(qp) || may_lead_to_guest(qp); }));
         const ShadowQp* moving = first_moving();
@@ -84,6 +85,7 @@ class Settler {
       }
       if (g_backend.progress != nullptr) g_backend.progress(0);
       SHADOWIB_TRY(look_at_others());
+      SHADOWIB_TRY(still_stopped());
       const std::int64_t now = monotonic_ns();
       const std::int64_t pause_ns = std::max(now - began, due_after(now - changed_ns_));
       bool all = false;
@@ -91,6 +93,7 @@ class Settler {
       if (all) break;
       if (!settled_ || pause_ns < kMillisecondNs) pause(pause_ns);
     }
+    SHADOWIB_TRY(still_stopped());
     if (g_backend.needs_signals && guarded(Guard::kAwaitLate)) SHADOWIB_TRY(take_late_receives());
     SHADOWIB_TRY(refuse_writing_guests());
     log_line(LogLevel::kInfo,
@@ -104,6 +107,10 @@ class Settler {
 
  private:
   static constexpr std::int64_t kMillisecondNs = 1000000;
+
+  // The exchange may hang for so long that parked threads have gone on: the registry is the program's again. Asked
+  // after each of its answers, before the registry is looked at.
+  static Status still_stopped() { return stop_lasts() ? Status() : Status(Code::kRefused, 0, kStopEndedText); }
 
   static void tell_spared() {
     std::uint64_t forced = 0, posted = 0;
@@ -264,6 +271,7 @@ class Settler {
                           "queue pair 0x%x has completed fewer receives than its peer 0x%x has had acknowledged",
                           late->qp_num.value, late->remote.qp_num.value);
       pause(0);
+      SHADOWIB_TRY(still_stopped());
       poll_everything();
       ++rounds_;
     }
@@ -298,9 +306,11 @@ class Settler {
       }
     }
     SHADOWIB_TRY(failure_);
+    SHADOWIB_TRY(still_stopped());
     for (std::uint32_t member : members) keys.push_back(key("counts", member));
     if (keys.empty()) return {};
     SHADOWIB_TRY(context_.exchange->lookup(keys, &values, &found));
+    SHADOWIB_TRY(still_stopped());
     for (std::size_t i = 0; i < keys.size(); ++i) {
       if (!found[i]) continue;
       std::vector<QpCounts> counts(values[i].size() / sizeof(QpCounts));
