@@ -14,8 +14,8 @@ namespace shadowib {
 
 // Fills qp.remote from the virtual address in attr (IBV_QP_AV, IBV_QP_DEST_QPN as in mask) and, at generations above
 // 0, turns attr into real ids. An address nobody holds becomes kNobodyLid: sends to it end in RETRY_EXC_ERR, and
-// never reach a process whose real address happens to equal the virtual one. kIo: the exchange does not answer, or, in
-// a process of a cluster, cannot be told that the address is another cluster's.
+// never reach a process whose real address happens to equal the virtual one. kIo: the exchange does not answer, or,
+// in a process of a cluster, cannot be told that the address is another cluster's.
 inline constexpr std::uint16_t kNobodyLid = 0xbfff;
 inline constexpr std::uint32_t kNobodyQpNum = 0xffffff;
 inline constexpr std::uint32_t kNobodySrqNum = 0xffffff;
