@@ -63,8 +63,7 @@ void tell_apart(ShadowPort& port, std::uint32_t others_lid) {
 Status claim_and_publish(ShadowContext& context) {
   SHADOWIB_TRY(publish_addresses(context));
   SHADOWIB_TRY(publish_directory());
-  reserve_neighbours_numbers(context);
-  return {};
+  return reserve_neighbours_numbers(context);
 }
 
 }  // namespace

@@ -42,36 +42,44 @@ std::string key_of(const RemoteEnd& remote) {
   return remote.lid.value != 0 ? address_key(remote.lid) : address_key(remote.gid);
 }
 
-// The same, cached unless `again`.
-std::vector<std::uint32_t> cached_members_at(const RemoteEnd& remote, bool again) {
+// As members_at, cached unless `again`.
+Status cached_members_at(const RemoteEnd& remote, bool again, std::vector<std::uint32_t>* members) {
   const std::string key = key_of(remote);
   Cache& c = cache();
   if (!again) {
     SpinGuard guard(c.lock);
-    if (auto it = c.members.find(key); it != c.members.end()) return it->second;
+    if (auto it = c.members.find(key); it != c.members.end()) {
+      *members = it->second;
+      return {};
+    }
   }
-  std::vector<std::uint32_t> members = members_at(remote);
+  SHADOWIB_TRY(members_at(remote, members));
   SpinGuard guard(c.lock);
-  return c.members[key] = std::move(members);
+  c.members[key] = *members;
+  return {};
 }
 
 // Null: it has published none. `again`: asks the exchange even if it was asked before. Shared, since it is as long as
 // its member has objects, and each of ours asks.
-std::shared_ptr<const Directory> directory_of(std::uint32_t member, bool again) {
+Status directory_of(std::uint32_t member, bool again, std::shared_ptr<const Directory>* directory) {
+  directory->reset();
   Cache& c = cache();
   if (!again) {
     SpinGuard guard(c.lock);
-    if (auto it = c.directories.find(member); it != c.directories.end()) return it->second;
+    if (auto it = c.directories.find(member); it != c.directories.end()) {
+      *directory = it->second;
+      return {};
+    }
   }
   std::string text;
   bool found = false;
-  if (!job_exchange()->get(job_key("rebuild/" + std::to_string(member)), &text, &found).ok() || !found)
-    return nullptr;
-  const auto directory = std::make_shared<Directory>();
-  if (!decode_directory(text, directory.get())) return nullptr;
+  SHADOWIB_TRY(job_exchange()->get(job_key("rebuild/" + std::to_string(member)), &text, &found));
+  const auto decoded = std::make_shared<Directory>();
+  if (!found || !decode_directory(text, decoded.get())) return {};
+  *directory = decoded;
   SpinGuard guard(c.lock);
-  c.directories[member] = directory;
-  return directory;
+  c.directories[member] = decoded;
+  return {};
 }
 
 std::shared_ptr<RemoteKeys> remote_keys_of(std::uint32_t member, std::uint32_t pd, const Directory& directory) {
@@ -99,20 +107,19 @@ const DirectoryPort* port_in(const Directory& directory, const RemoteEnd& remote
 }
 
 // The real number and protection domain of what others name by number: from its member's rebuild, or made since.
-bool find_number(const char* kind, std::uint32_t member, const std::vector<DirectoryNumber>& known,
-                 std::uint32_t number, DirectoryNumber* out) {
+Status find_number(const char* kind, std::uint32_t member, const std::vector<DirectoryNumber>& known,
+                   std::uint32_t number, DirectoryNumber* out, bool* found) {
   auto it = std::lower_bound(known.begin(), known.end(), DirectoryNumber{number, 0, 0});
-  if (it != known.end() && it->virtual_number == number) {
+  *found = it != known.end() && it->virtual_number == number;
+  if (*found) {
     *out = *it;
-    return true;
+    return {};
   }
   std::string text;
-  bool found = false;
-  if (!job_exchange()->get(late_number_key(kind, member, number), &text, &found).ok() || !found ||
-      text.size() != sizeof(*out))
-    return false;
-  std::memcpy(out, text.data(), sizeof(*out));
-  return true;
+  SHADOWIB_TRY(job_exchange()->get(late_number_key(kind, member, number), &text, found));
+  *found = *found && text.size() == sizeof(*out);
+  if (*found) std::memcpy(out, text.data(), sizeof(*out));
+  return {};
 }
 
 // What a virtual address, and a number behind it, really are.
@@ -125,47 +132,61 @@ struct Found {
   std::shared_ptr<RemoteKeys> keys;  // of the number's protection domain
 };
 
-bool look_at(std::uint32_t member, const Directory& directory, const RemoteEnd& remote, const char* kind,
-             std::uint32_t number, Found* found) {
+// *done: nothing is left to look for.
+Status look_at(std::uint32_t member, const Directory& directory, const RemoteEnd& remote, const char* kind,
+               std::uint32_t number, Found* found, bool* done) {
   const DirectoryPort* port = port_in(directory, remote);
-  if (port == nullptr) return false;
+  if (port == nullptr) return {};
   if (!found->has_port) found->port = *port, found->at_port = member;
   found->has_port = true;
-  if (kind == nullptr) return true;
+  *done = kind == nullptr;
+  if (*done) return {};
   const auto& known = std::strcmp(kind, "qp") == 0 ? directory.qps : directory.srqs;
-  if (!find_number(kind, member, known, number, &found->number)) return false;
+  SHADOWIB_TRY(find_number(kind, member, known, number, &found->number, done));
+  if (!*done) return {};
   found->port = *port;
   found->member = found->at_port = member;
   found->has_number = true;
   found->keys = remote_keys_of(member, found->number.pd, directory);
-  return true;
+  return {};
 }
 
 // Looks for the member at that address which has `number` of that kind ("qp" or "srq"; nullptr: any member will do).
 // Asks again once, since a member may have opened a device since we looked. One whose directory has the address has
 // not got the number: what it makes later is found apart. Its directory is not read anew for each queue pair that is
 // gone.
-Found find_remote(const RemoteEnd& remote, const char* kind, std::uint32_t number) {
-  Found found;
-  std::vector<std::uint32_t> looked_at;
-  for (bool again : {false, true})
-    for (std::uint32_t member : cached_members_at(remote, again)) {
+Status find_remote(const RemoteEnd& remote, const char* kind, std::uint32_t number, Found* found) {
+  std::vector<std::uint32_t> members, looked_at;
+  for (bool again : {false, true}) {
+    SHADOWIB_TRY(cached_members_at(remote, again, &members));
+    for (std::uint32_t member : members) {
       if (std::find(looked_at.begin(), looked_at.end(), member) != looked_at.end()) continue;
-      const auto directory = directory_of(member, again);
+      std::shared_ptr<const Directory> directory;
+      SHADOWIB_TRY(directory_of(member, again, &directory));
       if (directory == nullptr) continue;
-      if (look_at(member, *directory, remote, kind, number, &found)) return found;
+      bool done = false;
+      SHADOWIB_TRY(look_at(member, *directory, remote, kind, number, found, &done));
+      if (done) return {};
       if (port_in(*directory, remote) != nullptr) looked_at.push_back(member);
     }
-  return found;
+  }
+  return {};
 }
 
 // Members of other clusters that have never left the epoch have published no directory in its first generation: they
 // are who they were, and so is the cluster that goes back to them.
-bool counts_as_identical(const RemoteEnd& remote) {
-  if (!goes_back()) return false;
-  const std::vector<std::uint32_t> members = cached_members_at(remote, false);
-  return !members.empty() && std::all_of(members.begin(), members.end(),
-                                         [](std::uint32_t member) { return directory_of(member, false) == nullptr; });
+Status count_as_identical(const RemoteEnd& remote, const Found& found, bool* identical) {
+  *identical = false;
+  if (found.has_port || !goes_back()) return {};
+  std::vector<std::uint32_t> members;
+  SHADOWIB_TRY(cached_members_at(remote, false, &members));
+  for (std::uint32_t member : members) {
+    std::shared_ptr<const Directory> directory;
+    SHADOWIB_TRY(directory_of(member, false, &directory));
+    if (directory != nullptr) return {};
+  }
+  *identical = !members.empty();
+  return {};
 }
 
 bool is_multicast(const ibv_ah_attr& attr) {
@@ -208,16 +229,22 @@ bool copy_first(ShadowContext& context, const ibv_sge* list, int count, RouteHea
   return left == 0;
 }
 
-// What a peer has made since the restart, if its virtual key is not the real one. False: nothing; *real is unchanged.
-bool find_late(const char* kind, const RemoteKeys& remote, VirtualKey id, RealKey* real) {
-  if (!guarded(Guard::kAskForLateKeys)) return false;
+// What a peer has made since the restart, if its virtual key is not the real one. Not *found: *real is unchanged.
+Status find_late(const char* kind, const RemoteKeys& remote, VirtualKey id, RealKey* real, bool* found) {
+  *found = false;
+  if (!guarded(Guard::kAskForLateKeys)) return {};
   std::string text;
-  bool found = false;
-  if (!job_exchange()->get(late_key(kind, remote.member, remote.pd, id.value), &text, &found).ok() || !found ||
-      text.size() != sizeof(real->value))
-    return false;
-  std::memcpy(&real->value, text.data(), sizeof(real->value));
-  return true;
+  SHADOWIB_TRY(job_exchange()->get(late_key(kind, remote.member, remote.pd, id.value), &text, found));
+  *found = *found && text.size() == sizeof(real->value);
+  if (*found) std::memcpy(&real->value, text.data(), sizeof(real->value));
+  return {};
+}
+
+// A request that needs what the exchange does not tell is refused.
+int post_error(const Status& status) {
+  log_line(LogLevel::kError, "a request is refused, since the exchange does not tell where it leads: %s",
+           status.text());
+  return EIO;
 }
 
 // Before the first restart, when addresses are real ones. Adapters other than ib2tcp give guests none of their own.
@@ -316,7 +343,8 @@ std::uint8_t first_port(const ShadowQp& qp, const ibv_qp_attr& attr, int mask) {
 Status turn_alternate(const ShadowQp& qp, ibv_qp_attr* attr) {
   RemoteEnd remote;
   note_address(*qp.context, attr->alt_ah_attr, &remote);
-  const Found found = find_remote(remote, nullptr, 0);
+  Found found;
+  SHADOWIB_TRY(find_remote(remote, nullptr, 0, &found));
   set_route(*qp.context, found.has_port ? &found.port : nullptr, &attr->alt_ah_attr);
   return turn_partition(qp, attr->alt_port_num, &attr->alt_pkey_index);
 }
@@ -336,8 +364,11 @@ Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask) {
   if ((mask & IBV_QP_AV) != 0) SHADOWIB_TRY(note_wiring(qp.remote));
   qp.remote.is_guest = !restarted && has_guests_lid(qp.remote);
   if (!restarted) return {};
-  const Found found = find_remote(qp.remote, "qp", qp.remote.qp_num.value);
-  if (!found.has_port && counts_as_identical(qp.remote)) {
+  Found found;
+  bool identical = false;
+  SHADOWIB_TRY(find_remote(qp.remote, "qp", qp.remote.qp_num.value, &found));
+  SHADOWIB_TRY(count_as_identical(qp.remote, found, &identical));
+  if (identical) {
     qp.remote.is_guest = has_guests_lid(qp.remote);
     qp.remote.real_qp_num = {qp.remote.qp_num.value};
     return {};
@@ -365,8 +396,11 @@ Status turn_address(ShadowAh& ah, ibv_ah_attr* attr) {
     set_multicast_route(context, attr);
     return {};
   }
-  const Found found = find_remote(ah.remote, nullptr, 0);
-  if (!found.has_port && counts_as_identical(ah.remote)) {
+  Found found;
+  bool identical = false;
+  SHADOWIB_TRY(find_remote(ah.remote, nullptr, 0, &found));
+  SHADOWIB_TRY(count_as_identical(ah.remote, found, &identical));
+  if (identical) {
     ah.remote.is_guest = has_guests_lid(ah.remote);
     ah.real_attr = *attr;
     return {};
@@ -377,36 +411,53 @@ Status turn_address(ShadowAh& ah, ibv_ah_attr* attr) {
   return {};
 }
 
-RealDestination resolve_destination(ShadowAh& ah, VirtualQpNum number) {
-  if (job_info().generation == 0 || is_multicast(ah.attr)) return {ah.real, {number.value}};
+int resolve_destination(ShadowAh& ah, VirtualQpNum number, RealDestination* destination) {
+  *destination = {ah.real, {number.value}};
+  if (job_info().generation == 0 || is_multicast(ah.attr)) return 0;
   {
     SpinGuard guard(ah.lock);
-    if (DestinationIndex known; ah.destination_of.find(number, &known)) return ah.destinations[known.value];
+    if (DestinationIndex known; ah.destination_of.find(number, &known)) {
+      *destination = ah.destinations[known.value];
+      return 0;
+    }
   }
-  const Found found = find_remote(ah.remote, "qp", number.value);
-  if (!found.has_port && counts_as_identical(ah.remote)) return {ah.real, {number.value}};
-  if (!found.has_number) return {ah.real, {kNobodyQpNum}};
+  Found found;
+  bool identical = false;
+  if (const Status status = find_remote(ah.remote, "qp", number.value, &found); !status) return post_error(status);
+  if (const Status status = count_as_identical(ah.remote, found, &identical); !status) return post_error(status);
+  if (identical) return 0;
+  destination->number = {kNobodyQpNum};
+  if (!found.has_number) return 0;
   const RealDestination to{handle_to(ah, found.port), {found.number.real_number}};
-  if (to.ah == nullptr) return {ah.real, {kNobodyQpNum}};
+  if (to.ah == nullptr) return 0;
+  *destination = to;
   SpinGuard guard(ah.lock);
   ah.destination_of.insert(number, {static_cast<std::uint32_t>(ah.destinations.size())});
   ah.destinations.push_back(to);
-  return to;
+  return 0;
 }
 
-RealSrqNum resolve_remote_srq(ShadowQp& qp, VirtualSrqNum number) {
-  if (job_info().generation == 0) return {number.value};
+int resolve_remote_srq(ShadowQp& qp, VirtualSrqNum number, RealSrqNum* real) {
+  *real = {number.value};
+  if (job_info().generation == 0) return 0;
   auto known = std::find_if(qp.remote_srqs.begin(), qp.remote_srqs.end(),
                             [number](const RemoteSrq& srq) { return srq.number == number; });
   if (known == qp.remote_srqs.end()) {
-    const Found found = find_remote(qp.remote, "srq", number.value);
-    if (!found.has_port && counts_as_identical(qp.remote)) return {number.value};
-    if (!found.has_number) return {kNobodySrqNum};
+    Found found;
+    bool identical = false;
+    if (const Status status = find_remote(qp.remote, "srq", number.value, &found); !status) return post_error(status);
+    if (const Status status = count_as_identical(qp.remote, found, &identical); !status) return post_error(status);
+    if (identical) return 0;
+    if (!found.has_number) {
+      *real = {kNobodySrqNum};
+      return 0;
+    }
     qp.remote_srqs.push_back({number, {found.number.real_number}, found.keys});
     known = qp.remote_srqs.end() - 1;
   }
   if (qp.remote_keys != known->keys) qp.remote_keys = known->keys;
-  return known->real;
+  *real = known->real;
+  return 0;
 }
 
 void turn_source(ShadowQp& qp, const ibv_sge* list, int count, ibv_wc* wc) {
@@ -426,45 +477,59 @@ void turn_source(ShadowQp& qp, const ibv_sge* list, int count, ibv_wc* wc) {
   (void)copy_first(*qp.context, list, count, &header, true);
 }
 
-RealKey resolve_remote_key(ShadowQp& qp, VirtualKey key) {
-  if (qp.remote_keys == nullptr) return {key.value};
+int resolve_remote_key(ShadowQp& qp, VirtualKey key, RealKey* real) {
+  *real = {key.value};
+  if (qp.remote_keys == nullptr) return 0;
   RemoteKeys& remote = *qp.remote_keys;
   SpinGuard guard(remote.lock);
-  RealKey real, block;
-  if (remote.keys.find(key, &real)) return real;
+  if (remote.keys.find(key, real)) return 0;
+  RealKey found{key.value}, block;
   const VirtualKey virtual_block{window_block(key.value)};
   const bool late = is_late_key(key.value);  // another that is not in the table is the real one
-  if (remote.windows.find(virtual_block, &block) || (late && find_late("mw", remote, virtual_block, &block)))
-    real.value = block.value << 8 | (key.value & 0xff);
-  else if (late && !find_late("mr", remote, key, &real))
-    return {kNobodyKey};
-  remote.keys.insert(key, real);
-  return real;
+  bool in_window = remote.windows.find(virtual_block, &block), is_known = true;
+  if (!in_window && late)
+    if (const Status status = find_late("mw", remote, virtual_block, &block, &in_window); !status)
+      return post_error(status);
+  if (in_window) {
+    found.value = block.value << 8 | (key.value & 0xff);
+  } else if (late) {
+    if (const Status status = find_late("mr", remote, key, &found, &is_known); !status) return post_error(status);
+    if (!is_known) {
+      *real = {kNobodyKey};
+      return 0;
+    }
+  }
+  remote.keys.insert(key, found);
+  *real = found;
+  return 0;
 }
 
-std::vector<std::uint32_t> members_at(const RemoteEnd& remote) {
+Status members_at(const RemoteEnd& remote, std::vector<std::uint32_t>* members) {
   std::vector<std::string> names;
-  std::vector<std::uint32_t> members;
-  if (!job_exchange()->list(key_of(remote), &names).ok()) return members;
+  members->clear();
+  SHADOWIB_TRY(job_exchange()->list(key_of(remote), &names));
   for (const std::string& name : names)
-    members.push_back(static_cast<std::uint32_t>(std::strtoul(name.c_str(), nullptr, 10)));
-  return members;
+    members->push_back(static_cast<std::uint32_t>(std::strtoul(name.c_str(), nullptr, 10)));
+  return {};
 }
 
-void reserve_neighbours_numbers(const ShadowContext& context) {
+Status reserve_neighbours_numbers(const ShadowContext& context) {
   std::set<std::uint32_t> neighbours;
+  std::vector<std::uint32_t> members;
   for (const ShadowPort& port : context.ports) {
     RemoteEnd here;
     here.lid = port.lid;
     for (const RecordedGid& gid : port.gids)
       if (here.lid.value == 0 && !gid.empty()) here.gid = gid.gid, here.has_gid = true;
     if (here.lid.value == 0 && !here.has_gid) continue;
-    for (std::uint32_t member : cached_members_at(here, true))
+    SHADOWIB_TRY(cached_members_at(here, true, &members));
+    for (std::uint32_t member : members)
       if (member != job_info().member) neighbours.insert(member);
   }
   std::vector<std::uint32_t> qp_nums, srq_nums;
   for (std::uint32_t member : neighbours) {
-    const auto directory = directory_of(member, false);
+    std::shared_ptr<const Directory> directory;
+    SHADOWIB_TRY(directory_of(member, false, &directory));
     if (directory == nullptr) continue;
     for (const DirectoryNumber& qp : directory->qps) qp_nums.push_back(qp.virtual_number);
     for (const DirectoryNumber& srq : directory->srqs) srq_nums.push_back(srq.virtual_number);
@@ -478,6 +543,7 @@ void reserve_neighbours_numbers(const ShadowContext& context) {
   SpinGuard guard(r.lock);
   reserve(qp_nums, &r.reserved_qp_nums);
   reserve(srq_nums, &r.reserved_srq_nums);
+  return {};
 }
 
 void forget_peers() {

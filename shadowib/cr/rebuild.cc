@@ -524,7 +524,7 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   SHADOWIB_TRY(fault_point(Phase::kPublish));
   SHADOWIB_TRY(pass_barrier(job, exchange, "published"));
   times.end("wait");
-  for (const ShadowContext& context : r.contexts) reserve_neighbours_numbers(context);
+  for (const ShadowContext& context : r.contexts) SHADOWIB_TRY(reserve_neighbours_numbers(context));
   SHADOWIB_TRY(rebuild_address_handles(r));
   SHADOWIB_TRY(connect_queue_pairs(r));
   SHADOWIB_TRY(rebind_windows(r));

@@ -68,13 +68,15 @@ class Settler {
     SHADOWIB_TRY(ask_for_guests());
     for (;; ++rounds_) {
       const std::int64_t began = monotonic_ns();
-      if (!stop_lasts()) return Status(Code::kRefused, 0, kStopEndedText);
+      SHADOWIB_TRY(still_stopped());
       if (context_.let_held != nullptr) context_.let_held();
       poll_everything();
       SHADOWIB_TRY(publish_counts());
+      SHADOWIB_TRY(still_stopped());
       if (!settled_) {
         SHADOWIB_TRY(read_peers([this](ShadowQp& qp) { return waits_for_peer(qp) || may_lead_to_guest(qp); }));
         const ShadowQp* moving = first_moving();
+        SHADOWIB_TRY(failure_);
         settled_ = moving == nullptr;
         if (!settled_ && stands_still(*moving)) {
           if (!may_be_doomed_ || gives_up_tails_) return timed_out(*moving);
@@ -83,6 +85,7 @@ class Settler {
       }
       if (g_backend.progress != nullptr) g_backend.progress(0);
       SHADOWIB_TRY(look_at_others());
+      SHADOWIB_TRY(still_stopped());
       const std::int64_t now = monotonic_ns();
       const std::int64_t pause_ns = std::max(now - began, due_after(now - changed_ns_));
       bool all = false;
@@ -90,6 +93,7 @@ class Settler {
       if (all) break;
       if (!settled_ || pause_ns < kMillisecondNs) pause(pause_ns);
     }
+    SHADOWIB_TRY(still_stopped());
     if (g_backend.needs_signals && guarded(Guard::kAwaitLate)) SHADOWIB_TRY(take_late_receives());
     SHADOWIB_TRY(refuse_writing_guests());
     log_line(LogLevel::kInfo,
@@ -103,6 +107,10 @@ class Settler {
 
  private:
   static constexpr std::int64_t kMillisecondNs = 1000000;
+
+  // The exchange may hang for so long that parked threads have gone on: the registry is the program's again. Asked
+  // after each of its answers, before the registry is looked at.
+  static Status still_stopped() { return stop_lasts() ? Status() : Status(Code::kRefused, 0, kStopEndedText); }
 
   static void tell_spared() {
     std::uint64_t forced = 0, posted = 0;
@@ -263,6 +271,7 @@ class Settler {
                           "queue pair 0x%x has completed fewer receives than its peer 0x%x has had acknowledged",
                           late->qp_num.value, late->remote.qp_num.value);
       pause(0);
+      SHADOWIB_TRY(still_stopped());
       poll_everything();
       ++rounds_;
     }
@@ -296,9 +305,12 @@ class Settler {
         if (std::find(members.begin(), members.end(), member) == members.end()) members.push_back(member);
       }
     }
+    SHADOWIB_TRY(failure_);
+    SHADOWIB_TRY(still_stopped());
     for (std::uint32_t member : members) keys.push_back(key("counts", member));
     if (keys.empty()) return {};
     SHADOWIB_TRY(context_.exchange->lookup(keys, &values, &found));
+    SHADOWIB_TRY(still_stopped());
     for (std::size_t i = 0; i < keys.size(); ++i) {
       if (!found[i]) continue;
       std::vector<QpCounts> counts(values[i].size() / sizeof(QpCounts));
@@ -358,13 +370,13 @@ class Settler {
 
   // Whether a member that takes no part in this CLC is in another cluster, rather than one that came too late, or
   // died.
-  bool is_of_another_cluster(std::uint32_t member) const {
+  bool is_of_another_cluster(std::uint32_t member) {
     const auto field_of = [this](std::uint32_t index, std::string* cluster) {
       std::string text;
       bool found = false;
       Fields fields;
-      if (!context_.exchange->get(member_key(context_.job->epoch, index), &text, &found).ok() || !found) return false;
-      if (!decode_fields(text, &fields)) return false;
+      note_failure(context_.exchange->get(member_key(context_.job->epoch, index), &text, &found));
+      if (!found || !decode_fields(text, &fields)) return false;
       *cluster = field_text(fields, "cluster");
       return !cluster->empty();
     };
@@ -484,7 +496,9 @@ class Settler {
                                std::string(reinterpret_cast<const char*>(remote.gid.raw), sizeof(remote.gid.raw))};
     auto [it, is_new] = candidates_.try_emplace(key);
     if (!is_new) return it->second;
-    for (std::uint32_t member : members_at(remote)) {
+    std::vector<std::uint32_t> members;
+    note_failure(members_at(remote, &members));
+    for (std::uint32_t member : members) {
       it->second.guests = it->second.guests || is_guest_index(member);
       if (is_in_checkpoint(member))
         it->second.members.push_back(member);
@@ -493,6 +507,10 @@ class Settler {
     }
     it->second.elsewhere = it->second.elsewhere && it->second.members.empty();
     return it->second;
+  }
+  // A peer that the exchange does not tell of may be there all the same: its queue pairs must not be given up.
+  void note_failure(const Status& status) {
+    if (failure_.ok()) failure_ = status;
   }
   const std::vector<std::uint32_t>& candidates(const ShadowQp& qp) { return candidates_at(qp.remote).members; }
   bool has_guests(const ShadowQp& qp) { return candidates_at(qp.remote).guests; }
@@ -551,6 +569,7 @@ class Settler {
   const SettleContext& context_;
   std::map<std::uint32_t, std::vector<QpCounts>> counts_;                   // by member, sorted by qp_num
   std::map<std::pair<std::uint32_t, std::string>, Candidates> candidates_;  // by LID and GID
+  Status failure_;           // the first of the exchange's in a place that cannot return it
   bool has_guests_ = false;  // the job has had some, and they may have a member's address
   std::string last_published_;
   bool published_ = false, settled_ = false;

@@ -64,12 +64,13 @@ std::uint64_t retire_executed(ShadowQp& qp);
 std::uint64_t executed_frontier(ShadowQp& qp);
 
 // Real remote key for a virtual one on a connected queue pair; asks the exchange on the first miss. In shadowib/cr.
-RealKey resolve_remote_key(ShadowQp& qp, VirtualKey key);
+// 0, or EIO: the exchange does not answer, and the request is refused.
+[[nodiscard]] int resolve_remote_key(ShadowQp& qp, VirtualKey key, RealKey* real);
 // Likewise for a queue pair at the end of an address handle.
-RealDestination resolve_destination(ShadowAh& ah, VirtualQpNum number);
+[[nodiscard]] int resolve_destination(ShadowAh& ah, VirtualQpNum number, RealDestination* destination);
 // Likewise for a queue that an XRC initiator's request names. From then on its remote keys are those beside that
 // queue.
-RealSrqNum resolve_remote_srq(ShadowQp& qp, VirtualSrqNum number);
+[[nodiscard]] int resolve_remote_srq(ShadowQp& qp, VirtualSrqNum number, RealSrqNum* real);
 // A datagram's sender and addresses, in the completion and in the header in memory, as the program knows them.
 // `list`: of the receive, `count` elements.
 void turn_source(ShadowQp& qp, const ibv_sge* list, int count, ibv_wc* wc);

@@ -3,17 +3,33 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "hooks/threads/stop.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/datapath/extended_poll.h"
 #include "shadowib/datapath/send_builder.h"
 #include "shadowib/objects/backend.h"
+
+namespace {
+bool g_watches_heap = false;
+int g_taken_outside = 0;  // of the heap, by a thread that may be stopped
+}  // namespace
+
+void* operator new(std::size_t size) {
+  if (g_watches_heap && shadowib::t_depth.depth == 0) ++g_taken_outside;
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace shadowib {
 
@@ -64,6 +80,22 @@ class BuilderTest : public ::testing::Test {
   ibv_qp_ex* ex = nullptr;
   char memory[64] = "abcdefghijklmnopqrstuvwxyz";
 };
+
+// A thread that is stopped in the heap holds its lock, and the agent waits for it.
+TEST_F(BuilderTest, BuildsWithMemoryThatIsTakenInside) {
+  ibv_wr_start(ex);
+  g_watches_heap = true;
+  for (std::uint64_t id = 0; id < 40; ++id) {
+    const ibv_sge list[] = {sge(0, 4), sge(4, 4)};
+    add_send(id);
+    ibv_wr_set_sge_list(ex, 2, list);
+    add_send(id);
+    ibv_wr_set_inline_data(ex, memory, 16);
+  }
+  g_watches_heap = false;
+  ibv_wr_abort(ex);
+  EXPECT_EQ(g_taken_outside, 0);
+}
 
 TEST_F(BuilderTest, WhatWasBuiltIsPostedInOrder) {
   ibv_wr_start(ex);

@@ -129,17 +129,24 @@ void unaccept(ShadowQp& qp) {
   qp.messages_sent -= consumes_receive(slot.wr.opcode);
 }
 
-void turn_destination(ibv_send_wr& wr) {
-  if (wr.wr.ud.ah == nullptr) return;  // the backend refuses it
-  ShadowAh& ah = *ShadowAh::of(wr.wr.ud.ah);
-  const RealDestination to = resolve_destination(ah, {wr.wr.ud.remote_qpn});
+// 0, or the errno to refuse the request with.
+int turn_destination(ibv_send_wr& wr) {
+  if (wr.wr.ud.ah == nullptr) return 0;  // the backend refuses it
+  RealDestination to;
+  if (int rc = resolve_destination(*ShadowAh::of(wr.wr.ud.ah), {wr.wr.ud.remote_qpn}, &to); rc != 0) return rc;
   wr.wr.ud.ah = to.ah;
   wr.wr.ud.remote_qpn = to.number.value;
+  return 0;
 }
 
-// The remote key that a request names, if it names one.
-void turn_remote_key(ShadowQp& qp, ibv_send_wr& wr) {
-  const auto turn = [&qp](std::uint32_t& key) { key = resolve_remote_key(qp, {key}).value; };
+// The remote key that a request names, if it names one. 0, or the errno to refuse the request with.
+int turn_remote_key(ShadowQp& qp, ibv_send_wr& wr) {
+  const auto turn = [&qp](std::uint32_t& key) {
+    RealKey real;
+    const int rc = resolve_remote_key(qp, {key}, &real);
+    key = real.value;
+    return rc;
+  };
   switch (wr.opcode) {
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
@@ -151,7 +158,7 @@ void turn_remote_key(ShadowQp& qp, ibv_send_wr& wr) {
     case IBV_WR_SEND_WITH_INV:
       return turn(wr.invalidate_rkey);
     default:
-      return;
+      return 0;
   }
 }
 
@@ -166,7 +173,8 @@ class TurnedList {
   bool has_room_for(const ibv_send_wr& wr) const {
     return count_ < kRequests && elements_ + wr.num_sge <= kElements && (!binds_ || wr.opcode != IBV_WR_BIND_MW);
   }
-  void add(std::uint64_t sequence) {
+  // 0, or the errno to refuse the request with, which is not in the list then.
+  int add(std::uint64_t sequence) {
     SendSlot& slot = qp_.send.slot(sequence);
     ibv_send_wr& wr = requests_[count_];
     pend_again(slot);
@@ -174,18 +182,13 @@ class TurnedList {
     wr.next = nullptr;
     wr.sg_list = list_ + elements_;
     turn_local_keys(*qp_.context, slot.sge, wr.num_sge, wr.sg_list);
+    if (int rc = qp_.is_initiator() ? turn_remote_srq(wr) : 0; rc != 0) return rc;
+    if (int rc = qp_.is_datagram() ? turn_destination(wr) : turn_keys(sequence, wr); rc != 0) return rc;
     elements_ += wr.num_sge;
-    if (qp_.is_initiator()) {
-      std::uint32_t& number = wr.qp_type.xrc.remote_srqn;
-      number = resolve_remote_srq(qp_, {number}).value;
-    }
-    if (qp_.is_datagram())
-      turn_destination(wr);
-    else
-      turn_keys(sequence, wr);
     binds_ |= wr.opcode == IBV_WR_BIND_MW;
     if (count_ > 0) requests_[count_ - 1].next = &wr;
     ++count_;
+    return 0;
   }
   // Posts and empties it. 0, or an errno with the number of those that were taken before it.
   int post(int* taken) {
@@ -207,9 +210,16 @@ class TurnedList {
     slot.pend(is_set(qp_.context->translate) ? SlotHeader::kApart : SlotHeader::kPlain);
     if ((slot.wr.send_flags & IBV_SEND_SIGNALED) == 0) force(qp_, slot);
   }
-  void turn_keys(std::uint64_t sequence, ibv_send_wr& wr) {
-    if (changes_window(wr.opcode)) return qp_.context->windows.turn(qp_, sequence, &wr);
-    turn_remote_key(qp_, wr);
+  int turn_remote_srq(ibv_send_wr& wr) {
+    RealSrqNum real;
+    const int rc = resolve_remote_srq(qp_, {wr.qp_type.xrc.remote_srqn}, &real);
+    wr.qp_type.xrc.remote_srqn = real.value;
+    return rc;
+  }
+  int turn_keys(std::uint64_t sequence, ibv_send_wr& wr) {
+    if (!changes_window(wr.opcode)) return turn_remote_key(qp_, wr);
+    qp_.context->windows.turn(qp_, sequence, &wr);
+    return 0;
   }
   static constexpr int kRequests = 16, kElements = kMaxSge;
   ShadowQp& qp_;
@@ -246,7 +256,11 @@ __attribute__((noinline)) int post_send_translated(ShadowQp& qp, ibv_send_wr* wr
     }
     if (changes_window(wr->opcode)) qp.context->windows.note_change(qp, qp.send.head, slot->wr);
     accept(qp, slot->wr);
-    list.add(qp.send.head - 1);
+    if (int unknown = list.add(qp.send.head - 1); unknown != 0) {
+      unaccept(qp);
+      const int rc = flush_turned(qp, list, first, bad_wr);
+      return rc != 0 ? rc : refuse(wr, bad_wr, unknown);
+    }
   }
   return flush_turned(qp, list, first, bad_wr);
 }
@@ -331,10 +345,10 @@ __attribute__((noinline)) int post_send_turned(ShadowQp& qp, ibv_send_wr* wr, ib
     turn_local_keys(*qp.context, slot.sge, 1, &element);
     turned.sg_list = &element;
   }
-  if (qp.is_datagram())
-    turn_destination(turned);
-  else
-    turn_remote_key(qp, turned);
+  if (int rc = qp.is_datagram() ? turn_destination(turned) : turn_remote_key(qp, turned); rc != 0) {
+    unaccept(qp);
+    return refuse(wr, bad_wr, rc);
+  }
   ibv_send_wr* bad = nullptr;
   const int rc = qp.real_post_send(qp.real, &turned, &bad);
   if (rc == 0 || bad == nullptr) return 0;
@@ -529,7 +543,7 @@ int repost_sends(ShadowQp& qp, std::uint64_t from) {
   for (std::uint64_t s = from; s < qp.send.head; ++s) {
     if (!list.has_room_for(qp.send.slot(s).wr))
       if (int rc = list.post(&taken); rc != 0) return rc;
-    list.add(s);
+    if (int rc = list.add(s); rc != 0) return rc;
   }
   return list.post(&taken);
 }

@@ -9,6 +9,7 @@
 #include "shadowib/objects/backend.h"
 
 namespace shadowib {
+extern int g_unanswered;  // test_surroundings.cc
 namespace {
 
 int g_room = 0;   // requests the backend still takes
@@ -228,6 +229,46 @@ TEST_P(PostTest, XrcRequestsGoDownWithTheBackendsQueue) {
   EXPECT_EQ(qp.send.slot(0).wr.qp_type.xrc.remote_srqn, 5u);
   ASSERT_EQ(repost_sends(qp, 0), 0);
   EXPECT_EQ(posted_number, 1005u);
+}
+
+// The exchange does not say where a request leads: it is refused by name, and what is before it goes down.
+TEST_P(PostTest, ARequestThatLeadsNobodyKnowsWhereIsRefused) {
+  ibv_ah real{};
+  ShadowAh ah;
+  ah.real = &real;
+  for (bool datagrams : {true, false}) {
+    ShadowQp other;
+    other.context = context.get();
+    other.real_post_send = take<ibv_send_wr>;
+    other.qp.qp_base.qp_type = datagrams ? IBV_QPT_UD : IBV_QPT_RC;
+    other.turn_sends();
+    ASSERT_TRUE(other.send.create(4, 1, 16, false));
+    other.turn_sends();
+    ibv_sge sge{reinterpret_cast<std::uint64_t>(memory), 8, 1};
+    for (int count : {1, 2}) {
+      ibv_send_wr wr[2] = {}, *bad = nullptr;
+      for (int i = 0; i < count; ++i) {
+        wr[i].next = i + 1 < count ? &wr[i + 1] : nullptr;
+        wr[i].sg_list = &sge;
+        wr[i].num_sge = 1;
+        wr[i].opcode = IBV_WR_SEND;
+        if (datagrams) wr[i].wr.ud = {&ah.ah, 5, 6};
+      }
+      if (!datagrams) wr[count - 1].opcode = IBV_WR_RDMA_WRITE;
+      if (datagrams && count == 2) wr[0].wr.ud.ah = nullptr;  // the backend's to refuse: no question
+      const std::uint64_t before = other.send.head;
+      g_calls = 0;
+      g_unanswered = 1;
+      EXPECT_EQ(post_send(&other.qp.qp_base, wr, &bad), EIO);
+      EXPECT_EQ(g_unanswered, 0);
+      EXPECT_EQ(bad, &wr[count - 1]);
+      EXPECT_EQ(g_calls, count - 1);
+      EXPECT_EQ(other.send.head, before + static_cast<unsigned>(count) - 1);
+      EXPECT_TRUE(other.send.slot(other.send.head).done());
+      EXPECT_EQ(post_send(&other.qp.qp_base, bad, &bad), 0) << "when the exchange answers again";
+    }
+    EXPECT_EQ(other.messages_sent, datagrams ? 3u : 1u);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Generations, PostTest, testing::Bool(),

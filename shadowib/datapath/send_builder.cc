@@ -2,6 +2,8 @@
 
 #include <errno.h>
 
+#include <algorithm>
+
 #include "hooks/threads/stop.h"
 #include "shadowib/abi/slots.h"
 #include "shadowib/datapath/datapath.h"
@@ -9,6 +11,17 @@
 
 namespace shadowib {
 namespace {
+
+// Memory is taken inside the shim: a thread that is stopped must hold no lock of the heap.
+template <typename T>
+__attribute__((noinline, cold)) void grow(std::vector<T>& vector, std::size_t size) {
+  Inside inside;
+  vector.reserve(std::max({size, 2 * vector.capacity(), std::size_t{8}}));
+}
+template <typename T>
+void make_room(std::vector<T>& vector, std::size_t size) {
+  if (__builtin_expect(size > vector.capacity(), 0)) grow(vector, size);
+}
 
 ShadowQp& shadow(ibv_qp_ex* program) { return *ShadowQp::of(&program->qp_base); }
 SendBuilder& builder(ibv_qp_ex* program) { return *shadow(program).builder; }
@@ -42,6 +55,7 @@ void SendBuilder::start() {
 }
 
 ibv_send_wr& SendBuilder::add(ibv_wr_opcode opcode, std::uint64_t wr_id, unsigned flags) {
+  make_room(requests_, requests_.size() + 1);
   Request& request = requests_.emplace_back();  // all zeros
   request.wr.wr_id = wr_id;
   request.wr.opcode = opcode;
@@ -57,6 +71,7 @@ void SendBuilder::set_list(std::size_t count, const ibv_sge* list) {
     error_ = error_ != 0 ? error_ : EINVAL;
     return;
   }
+  make_room(elements_, request.first_element + count);
   elements_.resize(request.first_element);
   for (std::size_t i = 0; i < count; ++i) elements_.push_back(list[i]);
   request.wr.num_sge = static_cast<int>(count);
@@ -73,6 +88,7 @@ void SendBuilder::set_inline(std::size_t count, const ibv_data_buf* buffers) {
       error_ = error_ != 0 ? error_ : EINVAL;
       return;
     }
+    make_room(bytes_, bytes_.size() + buffers[i].length);
     bytes_.insert(bytes_.end(), from, from + buffers[i].length);
   }
   request.inline_bytes = static_cast<std::uint32_t>(bytes_.size() - request.first_byte);

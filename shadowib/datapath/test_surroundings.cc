@@ -1,5 +1,6 @@
 // What the data path stands on, for its tests: no threads to stop, no peers, and a backend that each test makes.
 #include <atomic>
+#include <cerrno>
 
 #include "hooks/threads/stop.h"
 #include "shadowib/datapath/datapath.h"
@@ -11,9 +12,22 @@ constinit thread_local ThreadDepth t_depth;
 std::atomic<std::uint32_t> g_stop_requested{0};
 void park_if_requested() {}
 BackendOps g_backend;
-RealKey resolve_remote_key(ShadowQp&, VirtualKey key) { return {key.value}; }
-RealDestination resolve_destination(ShadowAh& ah, VirtualQpNum number) { return {ah.real, {number.value + 1000}}; }
-RealSrqNum resolve_remote_srq(ShadowQp&, VirtualSrqNum number) { return {number.value + 1000}; }
+int g_unanswered = 0;  // questions from now on that the exchange does not answer
+int resolve_remote_key(ShadowQp&, VirtualKey key, RealKey* real) {
+  if (g_unanswered > 0) return --g_unanswered, EIO;
+  *real = {key.value};
+  return 0;
+}
+int resolve_destination(ShadowAh& ah, VirtualQpNum number, RealDestination* destination) {
+  if (g_unanswered > 0) return --g_unanswered, EIO;
+  *destination = {ah.real, {number.value + 1000}};
+  return 0;
+}
+int resolve_remote_srq(ShadowQp&, VirtualSrqNum number, RealSrqNum* real) {
+  if (g_unanswered > 0) return --g_unanswered, EIO;
+  *real = {number.value + 1000};
+  return 0;
+}
 void turn_source(ShadowQp&, const ibv_sge*, int, ibv_wc* wc) { wc->src_qp += 1000; }
 
 }  // namespace shadowib

@@ -214,9 +214,10 @@ ibv_device** shadowib_ibv_get_device_list(int* count) {
   if (!list_devices(&found)) return nullptr;
   // Of the program's heap, and so outside of any Inside: some free it themselves (qperf does).
   auto** list = static_cast<ibv_device**>(::calloc(found.size() + 1, sizeof(ibv_device*)));
-  if (list == nullptr) return nullptr;
-  std::copy(found.begin(), found.end(), list);
-  if (count != nullptr) *count = static_cast<int>(found.size());
+  Inside inside;
+  if (list != nullptr) std::copy(found.begin(), found.end(), list);
+  if (list != nullptr && count != nullptr) *count = static_cast<int>(found.size());
+  std::vector<ibv_device*>().swap(found);  // of shadowib's heap, and so given back inside
   return list;
 }
 

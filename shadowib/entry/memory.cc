@@ -101,6 +101,7 @@ ibv_mr* shadowib_ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int a
 int shadowib_ibv_rereg_mr(ibv_mr* program, int flags, ibv_pd* program_pd, void* address, std::size_t length,
                           int access) {
   if (ShadowContext::is_foreign(program->context)) return errno = EPERM, IBV_REREG_MR_ERR_INPUT;
+  Inside inside;
   if (ShadowContext::of(program->context)->windows.uses(*ShadowMr::of(program)))
     return errno = EBUSY, IBV_REREG_MR_ERR_INPUT;
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0, joins = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
@@ -109,7 +110,6 @@ int shadowib_ibv_rereg_mr(ibv_mr* program, int flags, ibv_pd* program_pd, void* 
     return errno = EINVAL, IBV_REREG_MR_ERR_INPUT;
   if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 && (access & IBV_ACCESS_ON_DEMAND) != 0)
     return errno = EOPNOTSUPP, IBV_REREG_MR_ERR_INPUT;
-  Inside inside;
   if (g_backend.rereg_mr == nullptr) return errno = EOPNOTSUPP, IBV_REREG_MR_ERR_INPUT;
   access &= ~IBV_ACCESS_OPTIONAL_RANGE;
   ShadowMr* mr = ShadowMr::of(program);

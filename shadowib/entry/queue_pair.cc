@@ -263,7 +263,10 @@ int shadowib_ibv_modify_qp(ibv_qp* program, ibv_qp_attr* attr, int mask) {
     errno = rc;  // which a driver's system call leaves there, and UCX tells of
     return rc;
   }
-  remember(&qp.modifies, *attr, mask);
+  {
+    SpinGuard guard(registry().lock);  // another thread's ibv_query_qp reads it
+    remember(&qp.modifies, *attr, mask);
+  }
   if (mask & IBV_QP_STATE) {
     if (attr->qp_state != IBV_QPS_SQD) qp.drains_again = false;
     SpinGuard guard(registry().lock);  // the status that others ask for shows it
@@ -279,10 +282,8 @@ int shadowib_ibv_query_qp(ibv_qp* program, ibv_qp_attr* attr, int mask, ibv_qp_i
   Inside inside;
   ShadowQp& qp = ShadowQp::of(program)->itself();
   if (int rc = g_backend.query_qp(qp.real, attr, mask, init); rc != 0) return rc;
-  {
-    SpinGuard guard(registry().lock);
-    program->state = qp.qp.qp_base.state = attr->qp_state;
-  }
+  SpinGuard guard(registry().lock);  // another thread's ibv_modify_qp changes it, and the log of changes
+  program->state = qp.qp.qp_base.state = attr->qp_state;
   attr->cap.max_send_wr -= std::min(attr->cap.max_send_wr, qp.sparing.room);
   init->cap.max_send_wr -= std::min(init->cap.max_send_wr, qp.sparing.room);
   // The remote end and the queues as the program named them.
