@@ -44,6 +44,7 @@ class Batch(RestartCase):
         return self.script("slurm.sh", "bash", "-c", f"{parts[0]} & {parts[1]} && wait $!")
 
     def run_until_warned(self):
+        self.has_signals_at_once()
         job = self.slurm()
         for name in NAMES:
             self.await_file(name)

@@ -9,9 +9,9 @@
    is a file of numbers and words, a line each, which are heard one after the other, also by a process that went back:
    `all` asks for what is said above, `reads` for READs by B alone, and `marks` for a WRITE to A by B alone. With
    `pause` A sends nothing until the next number but `marks` and `leave`, and with `deaf` B takes nothing. With
-   `leave-...` A's processes end at once; a1 destroys its queue pairs first, moves them to RESET or to ERR, or closes its device, as the
-   word says. ASK.ROLE says which number was heard. Once there is a file STOP, the next message of each queue pair is
-   its last, and all end; with STOP.report B ends where it is. */
+   `leave-...` A's processes end at once; a1 destroys its queue pairs first, moves them to RESET or to ERR, or closes
+   its device, as the word says. ASK.ROLE says which number was heard. Once there is a file STOP, the next message of
+   each queue pair is its last, and all end; with STOP.report B ends where it is. */
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <stdint.h>

@@ -309,13 +309,6 @@ class Members(RestartCase):
             time.sleep(0.01)
         return numbers[-1]
 
-    def has_signals_at_once(self):
-        """Skips a test whose program counts on that. ThreadSanitizer's runtime keeps them for later."""
-        if BUILD.name == "tsan":
-            why = "ThreadSanitizer holds signals back"
-            self.skip(self._testMethodName, why)
-            raise unittest.SkipTest(why)
-
     def test_a_signal_that_asks_for_a_checkpoint(self):
         """Whoever gets it. Sets beyond --keep go."""
         self.has_signals_at_once()
