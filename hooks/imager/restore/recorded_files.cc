@@ -21,8 +21,7 @@ Status open_program(const LoadedImage& image, int* fd) {
   constexpr std::string_view kRemoved = " (deleted)";
   *fd = ::open(image.exe.c_str(), O_RDONLY | O_CLOEXEC);
   if (*fd >= 0) return {};
-  if (errno != ENOENT || !image.exe.ends_with(kRemoved))
-    return file_failure("open the program", image.exe.c_str());
+  if (errno != ENOENT || !image.exe.ends_with(kRemoved)) return file_failure("open the program", image.exe.c_str());
   // The image has the program's pages. The kernel takes only what can be executed for /proc/PID/exe.
   const std::string name = image.exe.substr(0, image.exe.size() - kRemoved.size());
   struct stat info {};

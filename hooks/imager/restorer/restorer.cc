@@ -300,8 +300,8 @@ void restore_memory_state(const ProcessRecord& p) {
   if (p.denied_execution != 0) raw::invoke(__NR_prctl, PR_SET_MDWE, p.denied_execution, 0, 0, 0);
 }
 
-// Linux arms a periodic ITIMER_REAL again when its signal is taken. While SIGALRM is pending, the timer has an interval
-// and no value.
+// Linux arms a periodic ITIMER_REAL again when its signal is taken. While SIGALRM is pending, the timer has an
+// interval and no value.
 void restore_interval_timer(RestorerArgs* args, int which) {
   std::int64_t timer[4];  // interval and value, in seconds and microseconds
   memcpy(timer, args->process->interval_timers[which], sizeof(timer));

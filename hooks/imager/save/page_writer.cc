@@ -306,10 +306,11 @@ class PageWriter {
     }
     if (n == -EIO || n == -EFAULT || (n >= 0 && n < static_cast<long>(kPage))) {
       if (is_content_)
-        return Status::of(Code::kRefused, n < 0 ? static_cast<int>(-n) : EIO,
-                          "the page of memory at %lx cannot be read: errno %ld; it is broken (poisoned), or the kernel "
-                          "forbids reading protected memory (boot with proc_mem.force_override=always)",
-                          from, n < 0 ? -n : EIO);
+        return Status::of(
+            Code::kRefused, n < 0 ? static_cast<int>(-n) : EIO,
+            "the page of memory at %lx cannot be read: errno %ld; it is broken (poisoned), or the kernel "
+            "forbids reading protected memory (boot with proc_mem.force_override=always)",
+            from, n < 0 ? -n : EIO);
       *bytes = 0;
       return {};
     }

@@ -45,8 +45,8 @@ INSTANTIATE_TEST_SUITE_P(All, Scenarios,
                          testing::Values("single", "identity", "heap", "language", "memory", "files", "changed_file",
                                          "deep_stack", "threads", "agent_thread", "vector_registers",
                                          "vector_registers_of_two", "signals", "parked_on_alternate_stack", "timers",
-                                         "periodic_timer_that_is_pending",
-                                         "many_threads", "robust_mutex", "mapping_states", "locked_memory"),
+                                         "periodic_timer_that_is_pending", "many_threads", "robust_mutex",
+                                         "mapping_states", "locked_memory"),
                          [](const auto& info) { return std::string(info.param); });
 
 void with_saver_that_stops() {

@@ -232,7 +232,8 @@ SCENARIO(changed_file) {
     ::_exit(10);
   }
   CHECK_THAT(copy[5] == 'a' && copy[4 * 4096 - 1] == 'a');
-  for (int open = 0; open < 100; ++open) CHECK_THAT(link_of(("/proc/self/fd/" + std::to_string(open)).c_str()) != path);
+  for (int open = 0; open < 100; ++open)
+    CHECK_THAT(link_of(("/proc/self/fd/" + std::to_string(open)).c_str()) != path);
   CHECK_THAT(::unlink(path) == 0);
 }
 

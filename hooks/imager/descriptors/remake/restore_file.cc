@@ -155,8 +155,9 @@ Status take_description_locks(const Object& o, int fd) {
 
 // Members that inherited one open file (standard output of a shell's group) share its offset: with one offset each
 // they would overwrite each other. The kernel does not tell who shares over processes, so a file open for writing, at
-// the same offset with the same flags by the same name in two members of one kernel, is taken for one. Reading has nothing to lose by its own
-// offset. Two members that show one flock, taken by one process, have it by one description, open for reading or not.
+// the same offset with the same flags by the same name in two members of one kernel, is taken for one. Reading has
+// nothing to lose by its own offset. Two members that show one flock, taken by one process, have it by one
+// description, open for reading or not.
 class SharedFiles {
  public:
   // The descriptor made for another member, or -1.
