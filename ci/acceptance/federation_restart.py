@@ -423,7 +423,8 @@ def later(case: Case) -> str:
 
 
 def border(case: Case) -> str:
-    """A pair over the border, with messages both ways: nobody goes back alone; a third cluster that is connected to none may."""
+    """A pair over the border, with messages both ways: neither goes back to before its connection. A third cluster that is connected to none goes back,
+    and CLCs know that nothing of it was delivered."""
     fed = Recovered(case, clusters=("C",), options=("--policy", "index"))
     port = free_port()
     words = [fed.pingpong, "-p", str(port), "-s", "4096", "-n", str(10**9)]
@@ -442,13 +443,16 @@ def border(case: Case) -> str:
     check(record["wired"] == [fed.cluster("B")["index"]], f"the manifest of A says {record['wired']}")
     for cluster in ("A", "B"):
         result = fed.command("restart", "--job", "fed", "--cluster", cluster, code=REFUSED)
-        check("has to go back, too" in result.stderr and "connected to cluster" in result.stderr, f"the refusal says {result.stderr}")
+        check("which goes back to" in result.stderr and "has newer connections" in result.stderr, f"the refusal says {result.stderr}")
     fed.check_alive()  # nothing was ended
     before = fed.identity("A") + fed.identity("B")
     fed.kill("C")
     fed.come_back("C")
     check(fed.identity("A") + fed.identity("B") == before, "others have changed")
     fed.await_traffic("A", "B")
+    fed.take("A")
+    record = json.loads((fed.job.directory / "sets" / fed.settled("A")["clcs"][-1]["set"] / "manifest.json").read_text())["cluster"]
+    check(record["before"][fed.cluster("C")["index"]] == 0, f"A was never connected to C: {record}")
     return "A and B are refused, C comes back"
 
 

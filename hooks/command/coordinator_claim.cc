@@ -18,6 +18,8 @@ Status CheckpointDrive::join_borders() {
   SHADOWIB_TRY(collect("border", &words));
   // Nothing comes any more: messages so far are of clusters, and of SNs, that are there now.
   SHADOWIB_TRY(read_federation(view_, &federation_));
+  // As who recovers sees it: under `index` nothing of a cluster that it was never wired to counts as delivered.
+  federation_.tells_wiring = members_.front().meets >= kFirstTellsWiring;  // all are of one version
   federation::RunningCluster running;
   std::vector<federation::Stamp> held;
   bool first = true;
@@ -47,7 +49,7 @@ Status CheckpointDrive::join_borders() {
   running.depends = bounded(federation_, running);
   SHADOWIB_TRY(federation::next_clc(policy, running, possible(federation_, held), &clc_.record));
   clc_.name = options_.cluster;
-  if (members_.front().meets >= kFirstTellsWiring) clc_.wired.emplace();  // all are of one version
+  if (federation_.tells_wiring) clc_.wired.emplace();
   for (const ViewedCluster& other : federation_.clusters)
     if (clc_.wired && other.index != cluster_ && federation_.wired.contains(std::minmax(cluster_, other.index)))
       clc_.wired->push_back(other.index);

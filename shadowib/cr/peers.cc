@@ -411,30 +411,28 @@ Status turn_address(ShadowAh& ah, ibv_ah_attr* attr) {
   return {};
 }
 
-int resolve_destination(ShadowAh& ah, VirtualQpNum number, RealDestination* destination) {
-  *destination = {ah.real, {number.value}};
-  if (job_info().generation == 0 || is_multicast(ah.attr)) return 0;
+RealDestination resolve_destination(ShadowAh& ah, VirtualQpNum number) {
+  if (job_info().generation == 0 || is_multicast(ah.attr)) return {ah.real, {number.value}};
   {
     SpinGuard guard(ah.lock);
-    if (DestinationIndex known; ah.destination_of.find(number, &known)) {
-      *destination = ah.destinations[known.value];
-      return 0;
-    }
+    if (DestinationIndex known; ah.destination_of.find(number, &known)) return ah.destinations[known.value];
   }
   Found found;
   bool identical = false;
-  if (const Status status = find_remote(ah.remote, "qp", number.value, &found); !status) return post_error(status);
-  if (const Status status = count_as_identical(ah.remote, found, &identical); !status) return post_error(status);
-  if (identical) return 0;
-  destination->number = {kNobodyQpNum};
-  if (!found.has_number) return 0;
+  Status status = find_remote(ah.remote, "qp", number.value, &found);
+  if (status.ok()) status = count_as_identical(ah.remote, found, &identical);
+  if (!status.ok()) {
+    (void)post_error(status);
+    return {nullptr, {}};
+  }
+  if (identical) return {ah.real, {number.value}};
+  if (!found.has_number) return {ah.real, {kNobodyQpNum}};
   const RealDestination to{handle_to(ah, found.port), {found.number.real_number}};
-  if (to.ah == nullptr) return 0;
-  *destination = to;
+  if (to.ah == nullptr) return {ah.real, {kNobodyQpNum}};
   SpinGuard guard(ah.lock);
   ah.destination_of.insert(number, {static_cast<std::uint32_t>(ah.destinations.size())});
   ah.destinations.push_back(to);
-  return 0;
+  return to;
 }
 
 int resolve_remote_srq(ShadowQp& qp, VirtualSrqNum number, RealSrqNum* real) {

@@ -151,7 +151,10 @@ class UnansweredQuestions : public testing::Test {
     g_job.exchange = nullptr;
     forget_peers();
   }
-  int resolve(std::uint32_t number) { return resolve_destination(ah_, {number}, &to_); }
+  int resolve(std::uint32_t number) {
+    to_ = resolve_destination(ah_, {number});
+    return to_.ah == nullptr ? EIO : 0;
+  }
 
   FailingExchange exchange_;
   std::unique_ptr<ShadowContext> context_ = std::make_unique<ShadowContext>();

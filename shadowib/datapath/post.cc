@@ -132,8 +132,8 @@ void unaccept(ShadowQp& qp) {
 // 0, or the errno to refuse the request with.
 int turn_destination(ibv_send_wr& wr) {
   if (wr.wr.ud.ah == nullptr) return 0;  // the backend refuses it
-  RealDestination to;
-  if (int rc = resolve_destination(*ShadowAh::of(wr.wr.ud.ah), {wr.wr.ud.remote_qpn}, &to); rc != 0) return rc;
+  const RealDestination to = resolve_destination(*ShadowAh::of(wr.wr.ud.ah), {wr.wr.ud.remote_qpn});
+  if (__builtin_expect(to.ah == nullptr, 0)) return EIO;
   wr.wr.ud.ah = to.ah;
   wr.wr.ud.remote_qpn = to.number.value;
   return 0;

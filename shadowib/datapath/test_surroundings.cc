@@ -18,10 +18,9 @@ int resolve_remote_key(ShadowQp&, VirtualKey key, RealKey* real) {
   *real = {key.value};
   return 0;
 }
-int resolve_destination(ShadowAh& ah, VirtualQpNum number, RealDestination* destination) {
-  if (g_unanswered > 0) return --g_unanswered, EIO;
-  *destination = {ah.real, {number.value + 1000}};
-  return 0;
+RealDestination resolve_destination(ShadowAh& ah, VirtualQpNum number) {
+  if (g_unanswered > 0) return --g_unanswered, RealDestination{nullptr, {}};
+  return {ah.real, {number.value + 1000}};
 }
 int resolve_remote_srq(ShadowQp&, VirtualSrqNum number, RealSrqNum* real) {
   if (g_unanswered > 0) return --g_unanswered, EIO;
