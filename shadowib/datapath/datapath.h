@@ -66,8 +66,8 @@ std::uint64_t executed_frontier(ShadowQp& qp);
 // Real remote key for a virtual one on a connected queue pair; asks the exchange on the first miss. In shadowib/cr.
 // 0, or EIO: the exchange does not answer, and the request is refused.
 [[nodiscard]] int resolve_remote_key(ShadowQp& qp, VirtualKey key, RealKey* real);
-// Likewise for a queue pair at the end of an address handle. By value, since each datagram asks. `ah` is nullptr: the
-// exchange does not answer, and the request is refused with EIO.
+// Likewise for a queue pair at the end of an address handle. It returns a value, since each datagram asks. `ah` is
+// nullptr: the exchange does not answer, and the request is refused with EIO.
 [[nodiscard]] RealDestination resolve_destination(ShadowAh& ah, VirtualQpNum number);
 // Likewise for a queue that an XRC initiator's request names. From then on its remote keys are those beside that
 // queue.
