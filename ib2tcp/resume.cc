@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "ib2tcp/as_adapter.h"
 #include "ib2tcp/border.h"
@@ -51,10 +50,12 @@ const BorderResult* Kept::find_result(std::uint32_t number) const {
   return it != results.end() && it->number == number ? &*it : nullptr;
 }
 
-void Kept::keep_result(std::uint32_t number, std::uint64_t value) {
-  if (!results.empty() && ahead_of(number, results.back().number) <= 0) return;
-  if (results.size() == kMostResults) results.pop_front(), lost_result = true;
+bool Kept::keep_result(std::uint32_t number, std::uint64_t value) {
+  if (!results.empty() && ahead_of(number, results.back().number) <= 0) return true;
+  const bool full = results.size() == kMostResults;
+  if (full) results.pop_front();
   results.push_back({number, 0, value});
+  return !full;
 }
 
 // --- the log ---
@@ -215,9 +216,8 @@ void Qp::recall_result(const FrameHeader& header) {
 
 void Qp::keep_result() {
   const Result& last = results_[(next_result_ - 1) % kMaxRdAtomic];
-  if (kept_ == nullptr || !last.valid) return;
-  kept_->keep_result(last.seq, last.value);
-  if (std::exchange(kept_->lost_result, false)) g_engine->border->note_lost(link_->cluster());
+  if (kept_ != nullptr && last.valid && !kept_->keep_result(last.seq, last.value))
+    g_engine->border->note_lost(link_->cluster());
 }
 
 // --- RESUME ---
@@ -425,7 +425,7 @@ int Qp::restore_border(const BorderState& state, const BorderResult* results) {
   kept_->first = state.first;
   kept_->expected = state.expected;
   kept_->unlogged = state.unlogged != 0 || g_host->log_next == nullptr;
-  for (std::uint32_t i = 0; i < state.results; ++i) kept_->keep_result(results[i].number, results[i].value);
+  for (std::uint32_t i = 0; i < state.results; ++i) (void)kept_->keep_result(results[i].number, results[i].value);
   kept_->clcs.push_back({g_engine->border->sn(), state.first, state.expected});
   if (kept_->unlogged) return 0;
   for (const BorderLogEntry* at = g_host->log_next(&verbs, nullptr); at != nullptr;

@@ -27,7 +27,6 @@ struct Kept {
   bool lost = false;                // retries have run out, and the agent has been asked whether the peer comes back
 
   std::deque<BorderResult> results;  // of atomics that ran here, ascending; at most kMostResults
-  bool lost_result = false;          // one is not there any more, that the peer might ask for
 
   // A refusal that has been told, and is told again on another connection.
   struct Refusal {
@@ -63,7 +62,8 @@ struct Kept {
   // All from `begin` to before `end` are there.
   bool covers(std::uint32_t begin, std::uint32_t end) const;
   const BorderResult* find_result(std::uint32_t number) const;
-  void keep_result(std::uint32_t number, std::uint64_t value);
+  // False: the oldest one is not there any more, and the peer might ask for it.
+  bool keep_result(std::uint32_t number, std::uint64_t value);
 };
 
 }  // namespace shadowib::ib2tcp

@@ -274,7 +274,6 @@ Status Recovery::judge_survivors(const RecoveredCluster& back, const ViewedClust
   };
   const ViewedCluster& own = federation_.clusters[back.index];
   const bool is_last = !own.clcs.empty() && own.clcs.back().decision.record.sn == back.sn;
-  SHADOWIB_TRY(judge_ended(back));
   for (const MemberStatus& member : members_) {
     if (member.cluster.empty() || member.cluster_index != stays.index) continue;
     if (member.gone) return refused(member, "has ended, with what it had sent");
@@ -305,21 +304,17 @@ Status Recovery::judge_pair(const RecoveredCluster& back, const RecoveredCluster
   const auto refused = [&](const char* why) {
     return Status::of(Code::kRefused, 0,
                       "cluster %.32s cannot go back to %.50s: cluster %.32s, which goes back to %.50s, %.90s; take "
-                      "the newest set of "
-                      "all (shadowib restart)",
+                      "the newest set of all (shadowib restart)",
                       back.name.c_str(), name_of(back.manifest).c_str(), other.name.c_str(),
                       name_of(other.manifest).c_str(), why);
   };
-  SHADOWIB_TRY(judge_ended(back));
   const std::vector<std::uint64_t>& since = other.manifest.cluster->logged_since;
   if (back.index >= since.size() || back.manifest.cluster->asked_ms == 0)
     return refused("does not say what it had logged");
   if (since[back.index] == 0) return {};
   if (has_known_of(back, other)) return refused(kNotLast);
   // It came back by an earlier line. What had left before, for the other's CLC of then, is in no log of its own.
-  std::vector<RecoveryPlan> plans;
-  SHADOWIB_TRY(read_plans(*view_.exchange, view_.epoch, &plans, nullptr));
-  for (const RecoveryPlan& plan : plans)
+  for (const RecoveryPlan& plan : federation_.plans)
     if (plan.goes_back(other.index) && back.index < plan.sns.clusters && back.sn < plan.sns[back.index])
       return refused(kNotLast);
   if (!is_all_logged(back, since[back.index])) return refused(kNotAllLogged);
@@ -340,9 +335,10 @@ Status Recovery::judge() const {
     for (const ViewedCluster& other : federation_.clusters) {
       if (other.index == cluster.index) continue;
       const RecoveredCluster* with = going_back(other.index);
-      if (with == nullptr && federation_.are_wired(cluster.index, other.index))
-        SHADOWIB_TRY(judge_survivors(cluster, other, &host));
-      if (with != nullptr && were_wired(cluster, *with)) SHADOWIB_TRY(judge_pair(cluster, *with, &host));
+      if (with != nullptr ? !were_wired(cluster, *with) : !federation_.are_wired(cluster.index, other.index))
+        continue;
+      SHADOWIB_TRY(judge_ended(cluster));
+      SHADOWIB_TRY(with != nullptr ? judge_pair(cluster, *with, &host) : judge_survivors(cluster, other, &host));
     }
   }
   return {};
@@ -441,13 +437,11 @@ Status Recovery::await_ends() {
 
 // Members hear each other by the latest line alone. So it names whoever may have something to send again: to clusters
 // that go back now, by an earlier line, or because its own image has it.
-Status Recovery::list_replaying() {
-  std::vector<RecoveryPlan> plans;
-  SHADOWIB_TRY(read_plans(*view_.exchange, view_.epoch, &plans, nullptr));
+void Recovery::list_replaying() {
   std::set<std::uint32_t> replaying, earlier;
   std::set<unsigned> went_back;
   for (const RecoveredCluster& back : back_) went_back.insert(back.index);
-  for (const RecoveryPlan& plan : plans) {
+  for (const RecoveryPlan& plan : federation_.plans) {
     earlier.insert(plan.replaying.begin(), plan.replaying.end());
     went_back.insert(plan.back.begin(), plan.back.end());
   }
@@ -466,12 +460,11 @@ Status Recovery::list_replaying() {
       for (const SetMember& member : cluster.manifest.members) replaying.insert(member.index);
   }
   plan_.replaying.assign(replaying.begin(), replaying.end());
-  return {};
 }
 
 Status Recovery::publish_line() {
   plan_.sns = line_.sns(histories_);
-  SHADOWIB_TRY(list_replaying());
+  list_replaying();
   plan_.incarnations = word_.incarnations;
   for (const RecoveredCluster& cluster : back_) {
     plan_.back.push_back(cluster.index);

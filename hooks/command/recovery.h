@@ -87,7 +87,7 @@ class Recovery {
   Status decide_what_is_left();
   Status tell();
   Status await_ends();
-  Status list_replaying();
+  void list_replaying();
   Status publish_line();
   Status tidy();
   Status list_not_running(std::set<std::uint32_t>* members);
