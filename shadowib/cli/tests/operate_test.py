@@ -2,12 +2,14 @@
 
 operate_test.py BUILD_DIR [unittest options]: two of rdma-core's ibv_rc_pingpong are the job.
 """
+import contextlib
 import fcntl
 import json
 import os
 import pathlib
 import re
 import shutil
+import signal
 import socket
 import stat
 import struct
@@ -326,16 +328,19 @@ class Operate(unittest.TestCase):
         self.assertTrue(pathlib.Path(full.stdout.splitlines()[-1]).is_dir())
 
     def kill_descendants(self, pid, comm, number):
-        """Both members. Others, as helpers of the command, may end meanwhile."""
-        killed = 0
+        """Both members, by this signal. They are held first: one that sees the other end would end by itself."""
+        members = []
         for child in self.descendants(pid):
-            try:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # helpers of the command may end meanwhile
                 if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == comm:
-                    os.kill(child, number)
-                    killed += 1
-            except (FileNotFoundError, ProcessLookupError):
-                pass
-        self.assertEqual(killed, 2)
+                    members.append(child)
+        self.assertEqual(len(members), 2)
+        for sent in (signal.SIGSTOP, number):
+            for member in members:
+                os.kill(member, sent)
+        for member in members:
+            with contextlib.suppress(ProcessLookupError):  # SIGKILL did not wait for it
+                os.kill(member, signal.SIGCONT)
 
     def descendants(self, pid):
         try:
