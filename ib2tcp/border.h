@@ -43,9 +43,6 @@ class Border {
   }
   // D as it was under that SN of this cluster, with the SN itself. Valid until take().
   const federation::PerCluster& dependencies_under(federation::Sn sn) const;
-  // Peers trim their logs, so that one that is full will have room again (clc_collected).
-  bool is_log_trimmed() const { return log_trimmed_; }
-  void note_trimming() { log_trimmed_ = true; }
   // Messages wait for CLC 1 of this cluster.
   void ask_for_first() const;
 
@@ -84,7 +81,7 @@ class Border {
   federation::PerCluster oldest_alive_;  // incarnations before these are over
   federation::PerCluster told_incarnations_;
   federation::Policy policy_ = federation::Policy::kPaper;
-  bool frozen_ = false, log_trimmed_ = false;
+  bool frozen_ = false;
   std::array<bool, federation::kMaxClusters> came_back_{};  // beside that cluster
   std::array<Passage, federation::kMaxClusters> gates_;
   std::array<std::uint64_t, federation::kMaxClusters> logged_since_{};

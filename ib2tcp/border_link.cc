@@ -118,7 +118,7 @@ Link::Admission Link::trim_log(const FrameHeader& header) {
     if (qp->connected()) qp->on_ack(header.ack);
     if (!qp->is_connected_to(*this, header.src_qpn)) return stream_ != nullptr ? Admission::kTaken : Admission::kEnds;
     qp->trim_log(header.seq, static_cast<std::uint32_t>(header.operand1));
-    g_engine->qps.for_each([](Qp& waiting) { waiting.on_log_room(); });
+    qp->on_log_room();
   }
   return Admission::kTaken;
 }

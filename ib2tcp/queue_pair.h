@@ -131,7 +131,7 @@ class Qp {
   void on_peer_gone();
   void on_cluster_judged(unsigned cluster, bool failed);
   void look_at_gate_again();
-  // Its log was full, or there is none.
+  // Not all that the peer may need is in its log, which was full, or there is none.
   bool sends_unlogged_to(unsigned cluster) const;
 
   // --- requester.cc again ---
@@ -233,7 +233,7 @@ class Qp {
   bool has_history() const;
   bool next_logged_request(Frame* frame, federation::Sn sn);
   BorderLogEntry* add_to_log(std::uint32_t number, std::uint32_t bytes);
-  void give_up_log();
+  void drop_log(std::uint32_t first);
   void forget_log();
   void send_again(const BorderLogEntry& entry, Frame* frame);
   void recall_result(const FrameHeader& header);

@@ -45,6 +45,12 @@ bool Kept::covers(std::uint32_t begin, std::uint32_t end) const {
          (count == 0 || ((*it)->number == begin && (*(it + (count - 1)))->number == end - 1));
 }
 
+bool Kept::is_behind(std::uint32_t number) const {
+  if (log.empty() || ahead_of(number, log.back()->number) > 0)
+    return unlogged && ahead_of(number, dropped_before) < 0;
+  return find(number) == nullptr;
+}
+
 const BorderResult* Kept::find_result(std::uint32_t number) const {
   const auto it = place_of(results, number, [](const BorderResult& result) { return result.number; });
   return it != results.end() && it->number == number ? &*it : nullptr;
@@ -64,19 +70,20 @@ bool Kept::keep_result(std::uint32_t number, std::uint64_t value) {
 bool Qp::next_logged_request(Frame* frame, federation::Sn sn) {
   Kept& kept = *kept_;
   Send& send = sq_.at(sq_.next);
-  if (!is_logged(send.opcode) || kept.unlogged || send.status != IBV_WC_SUCCESS) {
+  const std::uint32_t number = sequence(sq_.next);
+  if (!is_logged(send.opcode) || kept.is_behind(number) || send.status != IBV_WC_SUCCESS) {
     if (sq_.next >= sq_.sent) send.left = g_engine->border->stamp();
     return next_request(frame);
   }
   if (send.fence && reads_out_ > 0) return false;
-  const std::uint32_t number = sequence(sq_.next);
   if (const BorderLogEntry* entry = kept.find(number); entry != nullptr) {
     send_again(*entry, frame);
     sq_.sent = std::max(sq_.sent, ++sq_.next);
     return true;
   }
   BorderLogEntry* entry = add_to_log(number, send.length);
-  if (entry == nullptr && !kept.unlogged) return false;
+  if (entry == nullptr && kept.waits_for_room) return false;
+  if (entry == nullptr) drop_log(number + 1);
   if (!next_request(frame)) return false;
   if (entry == nullptr) return true;
   char* to = entry->data();
@@ -94,34 +101,37 @@ bool Qp::next_logged_request(Frame* frame, federation::Sn sn) {
   return true;
 }
 
-// nullptr: the log is full. Then requests wait for room if there will be some; else the log is given up.
+// A log that is full is begun anew. What is sent again is in it, and goes first: until then requests wait for room
+// (waits_for_room). nullptr: they do, or there is no room even so.
 BorderLogEntry* Qp::add_to_log(std::uint32_t number, std::uint32_t bytes) {
   static_assert(sizeof(BorderLogEntry::header) == sizeof(FrameHeader));
-  BorderLogEntry* entry = g_host->log_add != nullptr ? g_host->log_add(&verbs, number, bytes) : nullptr;
-  if (entry != nullptr) {
-    entry->number = number;
-    entry->bytes = bytes;
-    entry->header[0] = 0;
-    return entry;
+  if (g_host->log_add == nullptr) return nullptr;
+  BorderLogEntry* entry = g_host->log_add(&verbs, number, bytes);
+  kept_->waits_for_room = entry == nullptr && (kept_->unknown || kept_->replays());
+  if (kept_->waits_for_room) return nullptr;
+  if (entry == nullptr && !kept_->log.empty()) {
+    drop_log(number);
+    entry = g_host->log_add(&verbs, number, bytes);
   }
-  // What is sent again is in the log, and is not given up before it has been.
-  if (g_host->log_add != nullptr && (g_engine->border->is_log_trimmed() || kept_->unknown || kept_->replays())) {
-    kept_->waits_for_room = true;
-    return nullptr;
-  }
-  give_up_log();
-  return nullptr;
+  if (entry == nullptr) return nullptr;
+  entry->number = number;
+  entry->bytes = bytes;
+  entry->header[0] = 0;
+  return entry;
 }
 
-void Qp::give_up_log() {
-  if (!kept_->log.empty())
-    log_message(
-        LogLevel::kWarn,
-        "queue pair 0x%x: the log of messages to other clusters is full, and is given up: a cluster that goes "
-        "back cannot be sent them again; raise SHADOWIB_LOG_BYTES, or collect CLCs (shadowib gc)",
-        verbs.qp_num);
+// The log is begun anew with the request `first`, which has not left yet. What a peer has not run of those before is
+// in no log. Once it has run them, what it needs after its next CLC is in this one.
+void Qp::drop_log(std::uint32_t first) {
+  if (!std::exchange(kept_->told_full, true))
+    log_message(LogLevel::kWarn,
+                "queue pair 0x%x: the log of messages to other clusters is full, and is begun anew: a cluster that "
+                "goes back to before now cannot be sent them again; raise SHADOWIB_LOG_BYTES, or take CLCs of all "
+                "clusters more often",
+                verbs.qp_num);
   forget_log();
-  kept_->unlogged = true;
+  kept_->dropped_before = first;
+  kept_->unlogged = sequence(sq_.acked) != first;
   g_engine->border->note_lost(link_->cluster());
 }
 
@@ -151,6 +161,10 @@ void Qp::send_again(const BorderLogEntry& entry, Frame* frame) {
 
 // The peer has run requests of the queue before that one.
 void Qp::note_executed(std::uint32_t end) {
+  if (kept_->unlogged && ahead_of(end, kept_->dropped_before) >= 0) {
+    kept_->unlogged = false;
+    g_engine->border->note_lost(link_->cluster());  // until now
+  }
   const std::uint32_t steps = end - sequence(sq_.acked);
   if (steps == 0 || steps > sq_.sent - sq_.acked) return;
   const std::uint64_t now = g_engine->border->stamp();
@@ -284,7 +298,7 @@ void Qp::on_resume(const FrameHeader& header) {
   }
   if (kept_ != nullptr) {
     kept_->restored = false;
-    if (ahead > 0) note_executed(expects);
+    note_executed(expects);
     tell_gate();
     on_log_room();
   }
@@ -424,10 +438,11 @@ int Qp::restore_border(const BorderState& state, const BorderResult* results) {
   kept_->restored = kept_->unknown = true;
   kept_->first = state.first;
   kept_->expected = state.expected;
-  kept_->unlogged = state.unlogged != 0 || g_host->log_next == nullptr;
   for (std::uint32_t i = 0; i < state.results; ++i) (void)kept_->keep_result(results[i].number, results[i].value);
   kept_->clcs.push_back({g_engine->border->sn(), state.first, state.expected});
-  if (kept_->unlogged) return 0;
+  kept_->unlogged = state.unlogged != 0 || g_host->log_next == nullptr;
+  kept_->dropped_before = state.first;
+  if (g_host->log_next == nullptr) return 0;
   for (const BorderLogEntry* at = g_host->log_next(&verbs, nullptr); at != nullptr;
        at = g_host->log_next(&verbs, at)) {
     auto* const entry = const_cast<BorderLogEntry*>(at);
@@ -437,6 +452,7 @@ int Qp::restore_border(const BorderState& state, const BorderResult* results) {
       return EINVAL;
     kept_->log.push_back(entry);
   }
+  if (!kept_->log.empty()) kept_->dropped_before = kept_->log.front()->number;
   return 0;
 }
 
@@ -512,7 +528,6 @@ int restore_border(ibv_qp* verbs, const BorderState* state, const BorderResult* 
 void clc_collected(std::uint32_t sn) {
   EngineGuard guard;
   if (g_engine->border == nullptr) return;
-  if (sn == 0) g_engine->border->note_trimming();
   g_engine->qps.for_each([sn](Qp& qp) { qp.tell_collected(sn); });
   g_engine->want_turn();
 }

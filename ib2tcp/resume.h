@@ -22,9 +22,12 @@ struct Kept {
   static constexpr std::size_t kMostClcs = 1024;
 
   std::deque<BorderLogEntry*> log;  // ascending, in the shim's memory
-  bool unlogged = false;            // something has left that is not in it
-  bool waits_for_room = false;      // the next request does not fit into it
-  bool lost = false;                // retries have run out, and the agent has been asked whether the peer comes back
+  // Some request before this number is not in it, and the peer is not known to have run all of those.
+  bool unlogged = false;
+  std::uint32_t dropped_before = 0;
+  bool told_full = false;
+  bool waits_for_room = false;  // the next request does not fit into it
+  bool lost = false;            // retries have run out, and the agent has been asked whether the peer comes back
 
   std::deque<BorderResult> results;  // of atomics that ran here, ascending; at most kMostResults
 
@@ -55,6 +58,8 @@ struct Kept {
   bool tells_stable = false;
   std::uint32_t stable_expected = 0, stable_first = 0;
 
+  // It left before what is in the log, and is not there: no place is left for it.
+  bool is_behind(std::uint32_t number) const;
   bool replays() const { return replay_acked != replay_end; }
   void end_replay() { replay_acked = replay_next = replay_end; }
   // nullptr: it is not there.

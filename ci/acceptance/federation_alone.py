@@ -373,7 +373,7 @@ def unguarded(case: Case) -> str:
 def full_log(case: Case) -> str:
     """Where the log is full a cluster is refused by name, and nothing is ended."""
     fed = Ordered(case, {"SHADOWIB_LOG_BYTES": "64K"})
-    wait_for("a log to be given up", lambda: "is given up" in (case.work / "shadowib.log").read_text(errors="replace"), 60)
+    wait_for("a log to be begun anew", lambda: "is begun anew" in (case.work / "shadowib.log").read_text(errors="replace"), 60)
     result = fed.command("restart", "--job", "fed", "--cluster", "B", code=REFUSED)
     check("SHADOWIB_LOG_BYTES" in result.stderr and "cluster A" in result.stderr, f"the refusal says {result.stderr}")
     fed.finish()

@@ -159,7 +159,7 @@ struct HostServices {
   const struct BorderLogEntry* (*log_next)(struct ibv_qp* qp, const struct BorderLogEntry* entry);
   // Entries before `number` go (modulo 2^32).
   void (*log_trim)(struct ibv_qp* qp, uint32_t number);
-  // All go: the connection has ended, or its log is given up.
+  // All go: the connection has ended, or the log is begun anew.
   void (*log_clear)(struct ibv_qp* qp);
 
   // A queue pair whose requests are in the log has run out of retries, since its peer's process is not there. It goes
@@ -328,8 +328,7 @@ struct BackendOps {
   // wait; they ask again. 0: those that have asked, and are still without a connection, fail. 0, or EINVAL. Any
   // thread.
   int (*judge_cluster)(uint32_t cluster, int failed);
-  // No CLC of this cluster before that number is gone back to: peers trim their logs. 0: some day they will, so that
-  // requests wait for room in a full log. Else it is given up.
+  // No CLC of this cluster before that number is gone back to: peers trim their logs.
   void (*clc_collected)(uint32_t sn);
   // The adapter as peers know it: its addresses, and how it numbers objects. Bytes for restore_identity alone, of
   // this backend and perhaps this version. Returns how many there are; fills no more than `capacity`. 0: no device
