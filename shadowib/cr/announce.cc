@@ -4,6 +4,7 @@
 #include <string>
 
 #include "hooks/agent/agent.h"
+#include "shadowib/base/guard.h"
 #include "shadowib/base/log.h"
 #include "shadowib/cr/peers.h"
 #include "shadowib/cr/ports.h"
@@ -40,6 +41,33 @@ Status publish_late_key(const char* kind, std::uint32_t pd, std::uint32_t id, st
                                  {reinterpret_cast<const char*>(&real), sizeof(real)});
 }
 
+std::string claim_of_number(const char* kind, std::uint32_t number) {
+  return job_key("late-number/" + std::string(kind) + "/" + std::to_string(number));
+}
+
+bool is_reserved(const std::vector<std::uint32_t>& reserved, std::uint32_t number) {
+  return std::binary_search(reserved.begin(), reserved.end(), number);
+}
+
+Status choose_number(const char* kind, std::uint32_t real, const std::vector<std::uint32_t>& reserved,
+                     std::uint32_t* number) {
+  const auto is_free = [&reserved](std::uint32_t n) {
+    SpinGuard guard(registry().lock);
+    return !is_reserved(reserved, n);
+  };
+  *number = real;
+  // At generation 0 nothing is reserved, and real numbers are unique.
+  if (job_info().generation == 0 || !guarded(Guard::kReserveNumbers) || (!is_late_number(real) && is_free(real)))
+    return {};
+  const std::string mine = std::to_string(job_info().member);
+  for (std::uint32_t late = real;; ++late) {
+    *number = kLateNumbers | (late & ~kLateNumberMask & 0xffffff);
+    if (!is_free(*number)) continue;
+    Status status = job_exchange()->claim(claim_of_number(kind, *number), mine);
+    if (status.code() != Code::kBusy) return status;
+  }
+}
+
 Status publish_late_number(const char* kind, const DirectoryNumber& entry) {
   return job_exchange()->publish(late_number_key(kind, job_info().member, entry.virtual_number),
                                  {reinterpret_cast<const char*>(&entry), sizeof(entry)});
@@ -48,6 +76,12 @@ Status publish_late_number(const char* kind, const DirectoryNumber& entry) {
 void withdraw(const std::string& key) {
   if (job_info().generation == 0) return;
   if (Status s = job_exchange()->remove(key); !s.ok()) log_line(LogLevel::kDebug, "%s", s.text());
+}
+
+// One that is reserved was claimed in another generation, if at all, and may be somebody else's now.
+void withdraw_number(const char* kind, std::uint32_t number, const std::vector<std::uint32_t>& reserved) {
+  withdraw(late_number_key(kind, job_info().member, number));
+  if (is_late_number(number) && !is_reserved(reserved, number)) withdraw(claim_of_number(kind, number));
 }
 
 // GIDs of a port that was described by another process, which goes by another LID.
@@ -149,6 +183,14 @@ Status announce_source(const ShadowQp& qp) {
   return {};
 }
 
+Status choose_qp_num(RealQpNum real, VirtualQpNum* number) {
+  return choose_number("qp", real.value, registry().reserved_qp_nums, &number->value);
+}
+
+Status choose_srq_num(RealSrqNum real, VirtualSrqNum* number) {
+  return choose_number("srq", real.value, registry().reserved_srq_nums, &number->value);
+}
+
 void announce_late_qp(const ShadowQp& qp) {
   if (job_info().generation == 0) return;
   Status s = publish_late_number("qp", entry_of(qp));
@@ -174,10 +216,10 @@ void announce_late_mw(const ShadowMw& mw, std::uint32_t pd) {
   if (!s.ok()) log_line(LogLevel::kError, "memory window 0x%x cannot be announced: %s", mw.mw.rkey, s.text());
 }
 
-void withdraw_late_qp(const ShadowQp& qp) { withdraw(late_number_key("qp", job_info().member, qp.qp_num.value)); }
+void withdraw_late_qp(const ShadowQp& qp) { withdraw_number("qp", qp.qp_num.value, registry().reserved_qp_nums); }
 
 void withdraw_late_srq(const ShadowSrq& srq) {
-  withdraw(late_number_key("srq", job_info().member, srq.number.value));
+  withdraw_number("srq", srq.number.value, registry().reserved_srq_nums);
 }
 
 void withdraw_late_mr(std::uint32_t pd, std::uint32_t rkey) {

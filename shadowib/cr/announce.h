@@ -19,6 +19,11 @@ Status claim_ports_again(ShadowContext& context);
 // After a restart: publishes this member's directory.
 Status publish_directory();
 
+// The number by which peers know a queue pair, or an XRC queue, that is made now: the real one, unless that is
+// reserved or would count as late (objects/registry.h). Takes the registry's lock. Errors: of the exchange.
+Status choose_qp_num(RealQpNum real, VirtualQpNum* number);
+Status choose_srq_num(RealSrqNum real, VirtualSrqNum* number);
+
 // At generations above 0: announces a queue pair, queue or region made after the restart.
 void announce_late_qp(const ShadowQp& qp);
 void announce_late_srq(const ShadowSrq& srq);

@@ -238,7 +238,6 @@ Status rebuild_shared_receive_queues(Registry& r) {
     if (guarded(Guard::kArmLimitsLast)) SHADOWIB_TRY(arm_limit(srq));
   }
   std::sort(r.reserved_srq_nums.begin(), r.reserved_srq_nums.end());
-  if (r.reserved_srq_nums.empty()) r.reserved_srq_nums.push_back(0);
   return {};
 }
 
@@ -325,7 +324,6 @@ Status rebuild_queue_pair(Registry& r, ShadowQp& qp) {
 Status rebuild_queue_pairs(Registry& r) {
   for (ShadowQp& qp : r.qps) SHADOWIB_TRY(rebuild_queue_pair(r, qp));
   std::sort(r.reserved_qp_nums.begin(), r.reserved_qp_nums.end());
-  if (r.reserved_qp_nums.empty()) r.reserved_qp_nums.push_back(0);
   return {};
 }
 

@@ -7,6 +7,7 @@
 #include "hooks/agent/agent.h"
 #include "hooks/threads/stop.h"
 #include "shadowib/abi/handlers.h"
+#include "shadowib/base/log.h"
 #include "shadowib/cr/announce.h"
 #include "shadowib/cr/fences.h"
 #include "shadowib/cr/peers.h"
@@ -187,6 +188,12 @@ ibv_qp* create_queue_pair(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_
     delete qp;
     return null_with(ENOMEM);
   }
+  if (Status s = choose_qp_num({qp->real->qp_num}, &qp->qp_num); !s.ok()) {
+    log_line(LogLevel::kError, "no number for a queue pair can be claimed: %s", s.text());
+    g_backend.destroy_qp(qp->real);
+    delete qp;
+    return null_with(EIO);
+  }
   real_init.cap.max_send_wr -= room;
   qp->sparing.room = room;
   init->cap = real_init.cap;
@@ -212,7 +219,6 @@ ibv_qp* create_queue_pair(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_
   {
     Registry& r = registry();
     SpinGuard guard(r.lock);
-    qp->qp_num = r.choose_qp_num({qp->real->qp_num});
     base.qp_num = qp->qp_num.value;
     qp->send.belongs_to(qp->qp_num);
     // Before any restart a datagram tells its sender as it is.

@@ -5,6 +5,7 @@
 
 #include "hooks/threads/stop.h"
 #include "shadowib/abi/handlers.h"
+#include "shadowib/base/log.h"
 #include "shadowib/cr/announce.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/datapath/event_delivery.h"
@@ -61,6 +62,12 @@ ibv_srq* create_shared_receive_queue(ibv_pd* program_pd, ShadowXrcd* xrcd, Shado
     delete srq;
     return null_with(ENOMEM);
   }
+  if (Status s = xrcd != nullptr ? choose_srq_num(srq->real_number, &srq->number) : Status{}; !s.ok()) {
+    log_line(LogLevel::kError, "no number for an XRC queue can be claimed: %s", s.text());
+    g_backend.destroy_srq(srq->real);
+    delete srq;
+    return null_with(EIO);
+  }
   init->attr = srq->init.attr = real_init.attr;
   srq->context = ShadowContext::of(program_pd->context);
   srq->srq.context = program_pd->context;
@@ -74,7 +81,6 @@ ibv_srq* create_shared_receive_queue(ibv_pd* program_pd, ShadowXrcd* xrcd, Shado
     SpinGuard guard(r.lock);
     count_uses(*srq, 1);
     if (xrcd != nullptr) {
-      srq->number = r.choose_srq_num(srq->real_number);
       SpinGuard refill(cq->refill_lock);
       cq->xrc_srqs.push_back(srq);
     }

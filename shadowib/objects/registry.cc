@@ -82,29 +82,6 @@ VirtualKey Registry::choose_window_key(RealKey real) {
   return {key};
 }
 
-VirtualQpNum Registry::choose_qp_num(RealQpNum real) {
-  if (reserved_qp_nums.empty() || !guarded(Guard::kReserveNumbers)) return {real.value};
-  auto taken = [&](std::uint32_t n) {
-    if (std::binary_search(reserved_qp_nums.begin(), reserved_qp_nums.end(), n)) return true;
-    return std::any_of(qps.begin(), qps.end(), [&](const ShadowQp& qp) { return qp.qp_num.value == n; });
-  };
-  std::uint32_t number = real.value;
-  while (taken(number)) number = (number + 1) & 0xffffff;
-  return {number};
-}
-
-VirtualSrqNum Registry::choose_srq_num(RealSrqNum real) {
-  if (reserved_srq_nums.empty()) return {real.value};
-  auto taken = [&](std::uint32_t n) {
-    if (std::binary_search(reserved_srq_nums.begin(), reserved_srq_nums.end(), n)) return true;
-    return std::any_of(srqs.begin(), srqs.end(),
-                       [&](const ShadowSrq& srq) { return srq.xrcd != nullptr && srq.number.value == n; });
-  };
-  std::uint32_t number = real.value;
-  while (taken(number)) number = (number + 1) & 0xffffff;
-  return {number};
-}
-
 void Registry::number(ShadowQp& qp) {
   for (ShadowContext& context : contexts)
     if (&context == qp.context || (qp.is_target() && context.device == qp.context->device))

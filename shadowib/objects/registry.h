@@ -42,11 +42,10 @@ struct Registry {
   // Deletes address handles that the program has destroyed and that no request names any more. Caller holds lock.
   void sweep_address_handles();
 
-  // Virtual ids for new objects: the real value unless that is taken or reserved. Keys then are late ones.
+  // Virtual keys for new objects: the real value unless that is taken or reserved, then late ones. Numbers of queue
+  // pairs are chosen among all members (cr/announce.h).
   VirtualKey choose_key(RealKey real, bool remote);
   VirtualKey choose_window_key(RealKey real);  // with the same lowest byte
-  VirtualQpNum choose_qp_num(RealQpNum real);
-  VirtualSrqNum choose_srq_num(RealSrqNum real);
 
   // Makes a queue pair known by its real number to those whose completions name it by that alone, and unknown. An XRC
   // target's are found in any context of its device.
@@ -62,6 +61,11 @@ Registry& registry();
 // is gone and its row has been taken back.
 inline constexpr std::uint32_t kLateKeys = 0xe0000000, kLateKeyMask = 0xf0000000;
 inline constexpr bool is_late_key(std::uint32_t key) { return (key & kLateKeyMask) == kLateKeys; }
+
+// Likewise numbers of queue pairs and XRC queues. Several processes of a job may share an adapter, and so each of
+// these is claimed in the exchange.
+inline constexpr std::uint32_t kLateNumbers = 0xe00000, kLateNumberMask = 0xf00000;
+inline constexpr bool is_late_number(std::uint32_t number) { return (number & kLateNumberMask) == kLateNumbers; }
 
 // In a forked child inherited objects are foreign: every call on them fails, nothing reaches the parent's backend.
 void disown_objects_in_child();
