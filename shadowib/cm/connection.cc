@@ -465,7 +465,7 @@ Status publish_again() {
   for (auto& [number, id] : manager().ids) {
     if (has_lost_guest(*id)) receive_disconnect(*id);
     if (id->has_claim)
-      if (int rc = claim_port(id->port_space, port_of(id->source)); rc != 0)
+      if (int rc = claim_port_again(id->port_space, port_of(id->source)); rc != 0)
         return Status::of(Code::kIo, rc, "port %u of an rdma_cm id cannot be taken again: %s", port_of(id->source),
                           std::strerror(rc));
     if (id->state == State::kListening && guarded(Guard::kListenAgain))

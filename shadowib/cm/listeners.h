@@ -32,6 +32,8 @@ int route_to(const sockaddr_in6& destination, sockaddr_in6* source);
 
 // Takes a port; EADDRINUSE if another member of this host has it. The ports of a dead member are free.
 int claim_port(std::uint16_t port_space, std::uint16_t port);
+// As claim_port, after a restart: the claim stands still if the member's cluster went back alone, in the same epoch.
+int claim_port_again(std::uint16_t port_space, std::uint16_t port);
 void release_port(std::uint16_t port_space, std::uint16_t port);
 
 Status publish_listener(std::uint16_t port_space, const sockaddr_in6& bound, const Address& address);
