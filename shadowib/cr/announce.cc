@@ -14,10 +14,14 @@
 namespace shadowib {
 namespace {
 
-DirectoryNumber entry_of(const ShadowQp& qp) { return {qp.qp_num.value, qp.real->qp_num, qp.pd_id()}; }
+std::uint32_t adapter_of(const ShadowContext& context) { return static_cast<std::uint32_t>(context.device->ordinal); }
+
+DirectoryNumber entry_of(const ShadowQp& qp) {
+  return {qp.qp_num.value, qp.real->qp_num, qp.pd_id(), adapter_of(*qp.context)};
+}
 
 DirectoryNumber entry_of(const ShadowSrq& srq) {
-  return {srq.number.value, srq.real_number.value, ShadowPd::of(srq.srq.pd)->id};
+  return {srq.number.value, srq.real_number.value, ShadowPd::of(srq.srq.pd)->id, adapter_of(*srq.context)};
 }
 
 Status claim_lid(VirtualLid lid) {
@@ -69,7 +73,7 @@ Status choose_number(const char* kind, std::uint32_t real, const std::vector<std
 }
 
 Status publish_late_number(const char* kind, const DirectoryNumber& entry) {
-  return job_exchange()->publish(late_number_key(kind, job_info().member, entry.virtual_number),
+  return job_exchange()->publish(late_number_key(kind, job_info().member, entry.adapter, entry.virtual_number),
                                  {reinterpret_cast<const char*>(&entry), sizeof(entry)});
 }
 
@@ -79,8 +83,9 @@ void withdraw(const std::string& key) {
 }
 
 // One that is reserved was claimed in another generation, if at all, and may be somebody else's now.
-void withdraw_number(const char* kind, std::uint32_t number, const std::vector<std::uint32_t>& reserved) {
-  withdraw(late_number_key(kind, job_info().member, number));
+void withdraw_number(const char* kind, const ShadowContext& context, std::uint32_t number,
+                     const std::vector<std::uint32_t>& reserved) {
+  withdraw(late_number_key(kind, job_info().member, adapter_of(context), number));
   if (is_late_number(number) && !is_reserved(reserved, number)) withdraw(claim_of_number(kind, number));
 }
 
@@ -145,7 +150,7 @@ Status publish_directory() {
     for (ShadowContext& context : r.contexts) {
       const auto responders = static_cast<std::uint32_t>(std::max(0, context.real_attr.max_qp_rd_atom));
       for (ShadowPort& port : context.ports) {
-        DirectoryPort p{port.lid.value, port.real_lid.value, {}, {}, port.real_mtu, responders};
+        DirectoryPort p{port.lid.value, port.real_lid.value, {}, {}, port.real_mtu, responders, adapter_of(context)};
         if (port.gids.empty() || port.real_gids.empty()) d.ports.push_back(p);
         for (std::size_t g = 0; g < port.gids.size() && g < port.real_gids.size(); ++g) {
           if (port.gids[g].empty() && g > 0) continue;
@@ -216,10 +221,12 @@ void announce_late_mw(const ShadowMw& mw, std::uint32_t pd) {
   if (!s.ok()) log_line(LogLevel::kError, "memory window 0x%x cannot be announced: %s", mw.mw.rkey, s.text());
 }
 
-void withdraw_late_qp(const ShadowQp& qp) { withdraw_number("qp", qp.qp_num.value, registry().reserved_qp_nums); }
+void withdraw_late_qp(const ShadowQp& qp) {
+  withdraw_number("qp", *qp.context, qp.qp_num.value, registry().reserved_qp_nums);
+}
 
 void withdraw_late_srq(const ShadowSrq& srq) {
-  withdraw_number("srq", srq.number.value, registry().reserved_srq_nums);
+  withdraw_number("srq", *srq.context, srq.number.value, registry().reserved_srq_nums);
 }
 
 void withdraw_late_mr(std::uint32_t pd, std::uint32_t rkey) {

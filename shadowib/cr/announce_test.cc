@@ -69,7 +69,11 @@ TEST_F(LateNumbers, ARealOneThatLooksLateIsClaimedToo) {
 }
 
 TEST_F(LateNumbers, AreFreeAgainOnceTheirQueuePairIsGone) {
+  ShadowDevice device{};
+  const auto context = std::make_unique<ShadowContext>();
+  context->device = &device;
   ShadowQp qp;
+  qp.context = context.get();
   qp.qp_num = {choose(0, 100)};
   registry().reserved_qp_nums.push_back(qp.qp_num.value);
   withdraw_late_qp(qp);

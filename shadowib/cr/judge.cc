@@ -50,7 +50,7 @@ Judgement judge_by_peer(const SendFacts& send, const PeerFacts& peer) {
   if (peer.row == nullptr || peer.row->state == IBV_QPS_ERR || peer.row->state == IBV_QPS_RESET) return doomed;
   if (peer.row->state == IBV_QPS_INIT && guarded(Guard::kPeerInInit))
     return send.unproven ? Judgement{} : Judgement{Verdict::kHeld, true};
-  if (peer.row->remote_qp_num != send.qp_num) return doomed;
+  if (!peer.connected) return doomed;
   if (is_held(send) && !send.unproven) return {Verdict::kHeld};
   const bool all_consumed = peer.row->consumed == send.messages_before || !guarded(Guard::kCountConsumed);
   if (consumes_receive(send.oldest) && all_consumed && peer.receives_left == 0u)

@@ -18,6 +18,9 @@ struct QpCounts {
   std::uint32_t outstanding;  // receives posted and not completed
   std::uint32_t delivered;    // messages it has sent that the peer is known to have taken (wraps)
   std::uint32_t state;
+  std::uint32_t adapter;     // by its place in the backend's list: each adapter of a member numbers by itself
+  std::uint32_t remote_lid;  // 0: remote_gid tells
+  ibv_gid remote_gid;
 };
 
 enum class Verdict {
@@ -30,7 +33,6 @@ enum class Verdict {
 
 // A send queue in one round.
 struct SendFacts {
-  std::uint32_t qp_num = 0;
   std::uint32_t state = IBV_QPS_RTS;  // ibv_qp_state, as the backend tells it
   bool draining = false;              // in SQD, and not drained yet
   bool reliable = true;               // not UC, not UD
@@ -47,6 +49,7 @@ struct SendFacts {
 // The known facts of the peer.
 struct PeerFacts {
   const QpCounts* row = nullptr;  // its queue pair's, or that of another one with its number
+  bool connected = false;         // and that one has ours for its peer
   bool may_come = false;          // a member at the peer's address has not published yet
   // Receives left in the queue that the oldest request takes one of: the peer's own, or the shared one that an XRC
   // request names.

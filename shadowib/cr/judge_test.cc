@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint32_t kOwn = 7, kPeer = 9;
 
 SendFacts with(void (*change)(SendFacts&)) {
-  SendFacts send{.qp_num = kOwn, .messages_before = 3};
+  SendFacts send{.messages_before = 3};
   change(send);
   return send;
 }
@@ -29,7 +29,7 @@ QpCounts peer_row() {
 
 Judgement by_peer(void (*change_send)(SendFacts&), void (*change_peer)(QpCounts&, PeerFacts&)) {
   QpCounts row = peer_row();
-  PeerFacts peer{.row = &row, .receives_left = 0};
+  PeerFacts peer{.row = &row, .connected = true, .receives_left = 0};
   change_peer(row, peer);
   return judge_by_peer(with(change_send), peer);
 }
@@ -113,15 +113,17 @@ TEST(JudgeByPeer, BlocksOnlyAMessageThatWaitsForAReceive) {
   for (const ibv_wr_opcode opcode :
        {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE_WITH_IMM}) {
     QpCounts row = peer_row();
-    const SendFacts send{.qp_num = kOwn, .oldest = opcode, .messages_before = 3};
-    EXPECT_EQ(judge_by_peer(send, {.row = &row, .receives_left = 0}).verdict, Verdict::kBlocked) << opcode;
+    const SendFacts send{.oldest = opcode, .messages_before = 3};
+    EXPECT_EQ(judge_by_peer(send, {.row = &row, .connected = true, .receives_left = 0}).verdict, Verdict::kBlocked)
+        << opcode;
   }
   // One-sided requests may have run: their completion tells (H1, H2, H9).
   for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP,
                                      IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_LOCAL_INV, IBV_WR_BIND_MW}) {
     QpCounts row = peer_row();
-    const SendFacts send{.qp_num = kOwn, .oldest = opcode, .messages_before = 3};
-    EXPECT_EQ(judge_by_peer(send, {.row = &row, .receives_left = 0}).verdict, Verdict::kMoving) << opcode;
+    const SendFacts send{.oldest = opcode, .messages_before = 3};
+    EXPECT_EQ(judge_by_peer(send, {.row = &row, .connected = true, .receives_left = 0}).verdict, Verdict::kMoving)
+        << opcode;
   }
 }
 
@@ -155,10 +157,12 @@ TEST(JudgeByPeer, DoomsWhatHasNoPeer) {
   for (const std::uint32_t state : {IBV_QPS_ERR, IBV_QPS_RESET}) {
     QpCounts row = peer_row();
     row.state = state;
-    EXPECT_EQ(judge_by_peer(with(kAsIs), {.row = &row, .receives_left = 0}).verdict, Verdict::kDoomed) << state;
+    EXPECT_EQ(judge_by_peer(with(kAsIs), {.row = &row, .connected = true, .receives_left = 0}).verdict,
+              Verdict::kDoomed)
+        << state;
   }
   EXPECT_EQ(judge_by_peer(with(kAsIs), {}).verdict, Verdict::kDoomed) << "gone";
-  EXPECT_EQ(by_peer(kAsIs, [](QpCounts& row, PeerFacts&) { row.remote_qp_num = 8; }).verdict, Verdict::kDoomed)
+  EXPECT_EQ(by_peer(kAsIs, [](QpCounts&, PeerFacts& p) { p.connected = false; }).verdict, Verdict::kDoomed)
       << "connected elsewhere";
   // Not gone, but not heard of yet.
   EXPECT_EQ(judge_by_peer(with(kAsIs), {.may_come = true}).verdict, Verdict::kMoving);

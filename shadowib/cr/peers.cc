@@ -98,25 +98,30 @@ std::shared_ptr<RemoteKeys> remote_keys_of(std::uint32_t member, std::uint32_t p
   return keys;
 }
 
+bool is_at(const DirectoryPort& port, const RemoteEnd& remote) {
+  return remote.lid.value != 0 ? port.virtual_lid == remote.lid.value
+                               : std::memcmp(&port.virtual_gid, &remote.gid, sizeof(ibv_gid)) == 0;
+}
+
 const DirectoryPort* port_in(const Directory& directory, const RemoteEnd& remote) {
   for (const DirectoryPort& port : directory.ports)
-    if (remote.lid.value != 0 ? port.virtual_lid == remote.lid.value
-                              : std::memcmp(&port.virtual_gid, &remote.gid, sizeof(ibv_gid)) == 0)
-      return &port;
+    if (is_at(port, remote)) return &port;
   return nullptr;
 }
 
 // The real number and protection domain of what others name by number: from its member's rebuild, or made since.
-Status find_number(const char* kind, std::uint32_t member, const std::vector<DirectoryNumber>& known,
-                   std::uint32_t number, DirectoryNumber* out, bool* found) {
-  auto it = std::lower_bound(known.begin(), known.end(), DirectoryNumber{number, 0, 0});
-  *found = it != known.end() && it->virtual_number == number;
+Status find_number(const char* kind, std::uint32_t member, std::uint32_t adapter,
+                   const std::vector<DirectoryNumber>& known, std::uint32_t number, DirectoryNumber* out,
+                   bool* found) {
+  const DirectoryNumber wanted{number, 0, 0, adapter};
+  auto it = std::lower_bound(known.begin(), known.end(), wanted);
+  *found = it != known.end() && !(wanted < *it);
   if (*found) {
     *out = *it;
     return {};
   }
   std::string text;
-  SHADOWIB_TRY(job_exchange()->get(late_number_key(kind, member, number), &text, found));
+  SHADOWIB_TRY(job_exchange()->get(late_number_key(kind, member, adapter, number), &text, found));
   *found = *found && text.size() == sizeof(*out);
   if (*found) std::memcpy(out, text.data(), sizeof(*out));
   return {};
@@ -128,7 +133,7 @@ struct Found {
   DirectoryPort port{};       // of the member that has the number; of any at the address if none has
   std::uint32_t at_port = 0;  // that member
   std::uint32_t member = 0;
-  DirectoryNumber number{kNobodyQpNum, kNobodyQpNum, 0};
+  DirectoryNumber number{kNobodyQpNum, kNobodyQpNum, 0, 0};
   std::shared_ptr<RemoteKeys> keys;  // of the number's protection domain
 };
 
@@ -142,7 +147,14 @@ Status look_at(std::uint32_t member, const Directory& directory, const RemoteEnd
   *done = kind == nullptr;
   if (*done) return {};
   const auto& known = std::strcmp(kind, "qp") == 0 ? directory.qps : directory.srqs;
-  SHADOWIB_TRY(find_number(kind, member, known, number, &found->number, done));
+  std::vector<std::uint32_t> asked;
+  for (const DirectoryPort& each : directory.ports) {
+    if (!is_at(each, remote) || std::find(asked.begin(), asked.end(), each.adapter) != asked.end()) continue;
+    asked.push_back(each.adapter);
+    port = &each;
+    SHADOWIB_TRY(find_number(kind, member, each.adapter, known, number, &found->number, done));
+    if (*done) break;
+  }
   if (!*done) return {};
   found->port = *port;
   found->member = found->at_port = member;

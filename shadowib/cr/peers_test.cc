@@ -137,11 +137,11 @@ class UnansweredQuestions : public testing::Test {
     port.virtual_lid = kLid;
     port.real_lid = kRealLid;
     directory.ports.push_back(port);
-    directory.qps.push_back({7, 1007, 5});
+    directory.qps.push_back({7, 1007, 5, 0});
     exchange_.values[address_key(VirtualLid{kLid}) + "/3"] = "";
     exchange_.values[job_key("rebuild/3")] = encode_directory(directory);
-    const DirectoryNumber late{8, 1008, 5};
-    exchange_.values[late_number_key("qp", 3, 8)] = {reinterpret_cast<const char*>(&late), sizeof(late)};
+    const DirectoryNumber late{8, 1008, 5, 0};
+    exchange_.values[late_number_key("qp", 3, 0, 8)] = {reinterpret_cast<const char*>(&late), sizeof(late)};
     ah_.real = &real_;
     ah_.remote.lid = {kLid};
     ah_.real_attr.dlid = kRealLid;
@@ -163,6 +163,32 @@ class UnansweredQuestions : public testing::Test {
   RealDestination to_;
 };
 
+// Each adapter of a member numbers its queue pairs by itself.
+TEST_F(UnansweredQuestions, NumbersAreOfTheAdapterAtTheAddress) {
+  Directory directory;
+  for (const std::uint32_t adapter : {0u, 1u}) {
+    DirectoryPort port{};
+    port.virtual_lid = kLid + adapter;
+    port.real_lid = kRealLid + adapter;
+    port.adapter = adapter;
+    directory.ports.push_back(port);
+    directory.qps.push_back({7, 1007 + adapter, 5, adapter});
+    exchange_.values[address_key(VirtualLid{kLid + adapter}) + "/3"] = "";
+    const DirectoryNumber late{8, 2008 + adapter, 5, adapter};
+    exchange_.values[late_number_key("qp", 3, adapter, 8)] = {reinterpret_cast<const char*>(&late), sizeof(late)};
+  }
+  exchange_.values[job_key("rebuild/3")] = encode_directory(directory);
+  for (const std::uint32_t adapter : {0u, 1u}) {
+    ShadowAh handle;
+    handle.real = &real_;
+    handle.remote.lid = {kLid + adapter};
+    handle.real_attr.dlid = static_cast<std::uint16_t>(kRealLid + adapter);
+    handle.ah.context = &context_->program();
+    EXPECT_EQ(resolve_destination(handle, {7}).number.value, 1007 + adapter);
+    EXPECT_EQ(resolve_destination(handle, {8}).number.value, 2008 + adapter);
+  }
+}
+
 TEST_F(UnansweredQuestions, AboutMembersRefuseARequest) {
   exchange_.fails_list = true;
   EXPECT_EQ(resolve(7), EIO);
@@ -178,7 +204,7 @@ TEST_F(UnansweredQuestions, AboutADirectoryRefuseARequest) {
 }
 
 TEST_F(UnansweredQuestions, AboutALateNumberRefuseARequest) {
-  exchange_.fails_key = "late/3/qp/8";
+  exchange_.fails_key = "late/3/qp/0/8";
   EXPECT_EQ(resolve(8), EIO);
   EXPECT_EQ(resolve(8), 0);
   EXPECT_EQ(to_.number.value, 1008u);

@@ -45,8 +45,9 @@ std::string late_key(const char* kind, std::uint32_t member, std::uint32_t pd, s
   return job_key("late/" + std::to_string(member) + "/" + kind + "/" + std::to_string(pd) + "/" + std::to_string(id));
 }
 
-std::string late_number_key(const char* kind, std::uint32_t member, std::uint32_t number) {
-  return job_key("late/" + std::to_string(member) + "/" + kind + "/" + std::to_string(number));
+std::string late_number_key(const char* kind, std::uint32_t member, std::uint32_t adapter, std::uint32_t number) {
+  return job_key("late/" + std::to_string(member) + "/" + kind + "/" + std::to_string(adapter) + "/" +
+                 std::to_string(number));
 }
 
 std::string encode_directory(const Directory& directory) {

@@ -5,8 +5,8 @@
 //   at/lid/<virtual lid>/<member>, at/gid/<32 hex>/<member>: the member has the adapter open that has the address:
 //                                           several for a kernel's adapter, one for ib2tcp's
 //   rebuild/<member>                     -> Directory of that member (encode_directory), published by each rebuild
-//   late/<member>/qp/<virtual qp_num>    -> queue pair made after a restart; as all of late/, until it is destroyed
-//   late/<member>/srq/<virtual number>   -> XRC shared receive queue made after a restart
+//   late/<member>/qp/<adapter>/<virtual qp_num> -> queue pair made after a restart; as all of late/, until it is
+//   destroyed late/<member>/srq/<adapter>/<virtual number> -> XRC shared receive queue made after a restart
 //   late-number/<qp or srq>/<virtual number> -> claimed by the member whose queue pair or queue has it, if the number
 //   is
 //                                           a late one (objects/registry.h)
@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "shadowib/objects/context.h"
@@ -35,17 +36,20 @@ struct DirectoryPort {
   ibv_gid virtual_gid, real_gid;
   std::uint32_t real_mtu;         // ibv_mtu
   std::uint32_t real_responders;  // READs and atomics that a queue pair answers at once; 0: not known
+  std::uint32_t adapter;          // of the member's, each of which numbers by itself; as in DirectoryNumber
 };
 struct DirectoryNumber {  // of a queue pair, or of an XRC shared receive queue
-  std::uint32_t virtual_number, real_number, pd;
-  bool operator<(const DirectoryNumber& other) const { return virtual_number < other.virtual_number; }
+  std::uint32_t virtual_number, real_number, pd, adapter;
+  bool operator<(const DirectoryNumber& other) const {
+    return std::pair(virtual_number, adapter) < std::pair(other.virtual_number, other.adapter);
+  }
 };
 struct DirectoryKey {
   std::uint32_t pd, virtual_rkey, real_rkey;
 };
 struct Directory {
   std::vector<DirectoryPort> ports;
-  std::vector<DirectoryNumber> qps;   // by virtual number
+  std::vector<DirectoryNumber> qps;   // by virtual number, adapter
   std::vector<DirectoryNumber> srqs;  // likewise
   std::vector<DirectoryKey> keys;     // by pd, virtual_rkey
   std::vector<DirectoryKey> windows;  // blocks instead of keys (objects/memory_window.h)
@@ -78,7 +82,7 @@ std::string hex(const ibv_gid& gid);
 std::string address_key(VirtualLid lid);
 std::string address_key(const ibv_gid& gid);
 std::string source_key(const SourceAddress& from);
-std::string late_number_key(const char* kind, std::uint32_t member, std::uint32_t number);
+std::string late_number_key(const char* kind, std::uint32_t member, std::uint32_t adapter, std::uint32_t number);
 std::string late_key(const char* kind, std::uint32_t member, std::uint32_t pd, std::uint32_t id);
 
 }  // namespace shadowib

@@ -218,11 +218,21 @@ class Settler {
     for (ShadowQp& qp : registry().qps) {
       note_state(qp);
       const auto [consumed, outstanding] = receives_of(qp);
-      mine.push_back(
-          {qp.qp_num.value, qp.remote.qp_num.value, consumed, outstanding, delivered_by(qp), qp.settled_state});
+      mine.push_back({.qp_num = qp.qp_num.value,
+                      .remote_qp_num = qp.remote.qp_num.value,
+                      .consumed = consumed,
+                      .outstanding = outstanding,
+                      .delivered = delivered_by(qp),
+                      .state = static_cast<std::uint32_t>(qp.settled_state),
+                      .adapter = adapter_of(*qp.context),
+                      .remote_lid = qp.remote.lid.value,
+                      .remote_gid = qp.remote.gid});
     }
     for (ShadowSrq& srq : registry().srqs)
-      if (srq.xrcd != nullptr) mine.push_back({srq.number.value | kSrqRow, 0, 0, srq.log.pending_count(), 0, 0});
+      if (srq.xrcd != nullptr)
+        mine.push_back({.qp_num = srq.number.value | kSrqRow,
+                        .outstanding = srq.log.pending_count(),
+                        .adapter = adapter_of(*srq.context)});
     std::sort(mine.begin(), mine.end(), [](const QpCounts& a, const QpCounts& b) { return a.qp_num < b.qp_num; });
     std::string text(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(QpCounts));
     counts_[context_.job->member] = std::move(mine);
@@ -281,11 +291,9 @@ class Settler {
   const ShadowQp* first_late() {
     for (ShadowQp& qp : registry().qps) {
       if (!can_receive(qp)) continue;
-      const QpCounts* peer = find_peer(qp).row;
-      if (peer == nullptr || peer->remote_qp_num != qp.qp_num.value ||
-          (peer->state != IBV_QPS_RTS && peer->state != IBV_QPS_SQD))
-        continue;
-      const std::uint32_t missing = peer->delivered - receives_of(qp).first;
+      const Peer peer = find_peer(qp);
+      if (!peer.connected || (peer.row->state != IBV_QPS_RTS && peer.row->state != IBV_QPS_SQD)) continue;
+      const std::uint32_t missing = peer.row->delivered - receives_of(qp).first;
       if (static_cast<std::int32_t>(missing) > 0) return &qp;
     }
     return nullptr;
@@ -397,8 +405,7 @@ class Settler {
     note_consumed(qp);
     retire_executed(qp);
     const std::uint64_t executed = qp.frontier = executed_frontier(qp);
-    SendFacts send{.qp_num = qp.qp_num.value,
-                   .state = static_cast<std::uint32_t>(qp.settled_state),
+    SendFacts send{.state = static_cast<std::uint32_t>(qp.settled_state),
                    .draining = qp.draining,
                    .reliable = qp.is_reliable(),
                    .datagrams = qp.is_datagram(),
@@ -422,10 +429,10 @@ class Settler {
     send.messages_before = messages_before(qp, executed);
     const Peer found = find_peer(qp);
     lacks_counts_ = found.may_come;
-    PeerFacts peer{.row = found.row, .may_come = found.may_come};
+    PeerFacts peer{.row = found.row, .connected = found.connected, .may_come = found.may_come};
     const QpCounts* receives = found.row;
     if (receives != nullptr && qp.is_initiator() && guarded(Guard::kCountSharedXrc))
-      receives = find(*found.counts, oldest.wr.qp_type.xrc.remote_srqn | kSrqRow);
+      receives = find_queue(*found.counts, oldest.wr.qp_type.xrc.remote_srqn, found.row->adapter);
     if (receives != nullptr) peer.receives_left = receives->outstanding;
     const Judgement judgement = judge_by_peer(send, peer);
     qp.awaits_peer = judgement.awaits_peer;
@@ -447,9 +454,9 @@ class Settler {
   void note_consumed(ShadowQp& qp) {
     const std::uint64_t executed = executed_frontier(qp);
     if (!is_spared(qp, executed)) return;
-    const QpCounts* peer = find_peer(qp).row;
-    if (peer == nullptr || peer->remote_qp_num != qp.qp_num.value || !has_peer(peer->state)) return;
-    auto more = static_cast<std::int32_t>(peer->consumed - messages_before(qp, executed));
+    const Peer peer = find_peer(qp);
+    if (!peer.connected || !has_peer(peer.row->state)) return;
+    auto more = static_cast<std::int32_t>(peer.row->consumed - messages_before(qp, executed));
     for (std::uint64_t s = executed; more > 0 && s < qp.send.head; ++s, --more) {
       if (!consumes_receive(qp.send.slot(s).wr.opcode)) return;
       qp.sparing.proven = s + 1;
@@ -459,11 +466,12 @@ class Settler {
   struct Peer {
     const QpCounts* row = nullptr;
     const std::vector<QpCounts>* counts = nullptr;  // all of its member
+    bool connected = false;                         // it says so, too
     bool may_come = false;                          // not known yet: a member at the address has not published
   };
 
-  // Several members may be at an address. One says that it is connected to this queue pair; else any that has the
-  // number will do, to see that it is not.
+  // Several members may be at an address, and each of a member's adapters may have the number. One says that it is
+  // connected to this queue pair; else any that has the number will do, to see that it is not.
   Peer find_peer(const ShadowQp& qp) {
     Peer found;
     for (std::uint32_t member : candidates(qp)) {
@@ -472,16 +480,39 @@ class Settler {
         found.may_come = true;
         continue;
       }
-      const QpCounts* row = find(counts->second, qp.remote.qp_num.value);
-      if (row == nullptr) continue;
-      found.row = row;
-      found.counts = &counts->second;
-      if (row->remote_qp_num == qp.qp_num.value) {
+      for (const QpCounts* row = find(counts->second, qp.remote.qp_num.value);
+           row != counts->second.data() + counts->second.size() && row->qp_num == qp.remote.qp_num.value; ++row) {
+        found.row = row;
+        found.counts = &counts->second;
+        found.connected = row->remote_qp_num == qp.qp_num.value && !is_of_another_adapter(qp, *row);
+        if (!found.connected) continue;
         found.may_come = false;
-        break;
+        return found;
       }
     }
     return found;
+  }
+
+  static std::uint32_t adapter_of(const ShadowContext& context) {
+    return static_cast<std::uint32_t>(context.device->ordinal);
+  }
+
+  static bool has_address(const ShadowContext& context, const QpCounts& row) {
+    const auto is_gid = [&row](const RecordedGid& known) {
+      return std::memcmp(&known.gid, &row.remote_gid, sizeof(ibv_gid)) == 0;
+    };
+    return std::any_of(context.ports.begin(), context.ports.end(), [&](const ShadowPort& port) {
+      return row.remote_lid != 0 ? port.lid.value == row.remote_lid
+                                 : std::any_of(port.gids.begin(), port.gids.end(), is_gid);
+    });
+  }
+
+  // The row's peer is at an address of another adapter of this process, where a queue pair may have the same number.
+  static bool is_of_another_adapter(const ShadowQp& qp, const QpCounts& row) {
+    if (has_address(*qp.context, row)) return false;
+    for (const ShadowContext& other : registry().contexts)
+      if (other.device != qp.context->device && has_address(other, row)) return true;
+    return false;
   }
 
   struct Candidates {
@@ -529,10 +560,19 @@ class Settler {
     return false;
   }
 
+  // The first row that has this number or a later one, or the end.
   static const QpCounts* find(const std::vector<QpCounts>& counts, std::uint32_t qp_num) {
-    auto it = std::lower_bound(counts.begin(), counts.end(), qp_num,
-                               [](const QpCounts& c, std::uint32_t n) { return c.qp_num < n; });
-    return it != counts.end() && it->qp_num == qp_num ? &*it : nullptr;
+    const auto it = std::lower_bound(counts.begin(), counts.end(), qp_num,
+                                     [](const QpCounts& c, std::uint32_t n) { return c.qp_num < n; });
+    return counts.data() + (it - counts.begin());
+  }
+
+  static const QpCounts* find_queue(const std::vector<QpCounts>& counts, std::uint32_t number,
+                                    std::uint32_t adapter) {
+    const QpCounts* const end = counts.data() + counts.size();
+    for (const QpCounts* row = find(counts, number | kSrqRow); row != end && row->qp_num == (number | kSrqRow); ++row)
+      if (row->adapter == adapter) return row;
+    return nullptr;
   }
 
   // Comes to the barrier of those that have settled, and sleeps there as long as no look at the queues is due.

@@ -6,9 +6,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hooks/threads/stop.h"
+#include "shadowib/cr/judge.h"
 #include "shadowib/cr/participant.h"
 #include "shadowib/cr/peers.h"
 #include "shadowib/objects/registry.h"
@@ -87,6 +89,7 @@ class SettleTest : public testing::Test {
     qp_.qp.qp_base.qp_type = IBV_QPT_RC;
     qp_.qp.qp_base.state = IBV_QPS_RTS;
     qp_.real = &real_;
+    context_->device = &device_;
     qp_.context = context_.get();
     qp_.qp_num = {77};
     qp_.remote.qp_num = {78};
@@ -116,6 +119,7 @@ class SettleTest : public testing::Test {
   JobInfo job_{};
   MapExchange exchange_;
   std::unique_ptr<ShadowContext> context_ = std::make_unique<ShadowContext>();
+  ShadowDevice device_{};
   ibv_qp real_{};
   ShadowQp qp_;
 };
@@ -142,6 +146,58 @@ TEST_F(SettleTest, QueuePairsAreLeftAloneOnceTheStopHasEnded) {
     EXPECT_EQ(settle().code(), Code::kRefused) << operation;
     EXPECT_EQ(g_looks_after, 0) << operation;
   }
+}
+
+// Of two members with two adapters each. Queue pair 77 of the first adapter is connected to 78 of the peer's first,
+// and those of the second adapters have the same numbers.
+class TwoAdapters : public SettleTest {
+ protected:
+  void SetUp() override {
+    SettleTest::SetUp();
+    for (int i = 0; i < 2; ++i) {
+      devices_[i].ordinal = i;
+      contexts_[i]->device = &devices_[i];
+      contexts_[i]->ports.resize(1);
+      contexts_[i]->ports[0].lid = {kLid + static_cast<std::uint32_t>(i)};
+      registry().contexts.push_back(*contexts_[i]);
+    }
+    g_backend.get_async_event = [](ibv_context*, ibv_async_event*) { return -1; };
+    qp_.context = contexts_[0].get();
+    g_peers = {1};
+  }
+  void TearDown() override {
+    for (const auto& context : contexts_) registry().contexts.erase(registry().contexts.iterator_to(*context));
+    SettleTest::TearDown();
+  }
+  // The peer's queue pair 78 on that adapter.
+  static QpCounts row(std::uint32_t adapter, std::uint32_t state) {
+    return {.qp_num = 78, .remote_qp_num = 77, .state = state, .adapter = adapter, .remote_lid = kLid + adapter};
+  }
+  void publish(const std::vector<QpCounts>& rows) {
+    const std::string_view text(reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(QpCounts));
+    ASSERT_TRUE(exchange_.publish("g0-test/ckpt/1/counts/1", text).ok());
+  }
+  static constexpr std::uint32_t kLid = 21;
+  ShadowDevice devices_[2] = {};
+  std::unique_ptr<ShadowContext> contexts_[2] = {std::make_unique<ShadowContext>(),
+                                                 std::make_unique<ShadowContext>()};
+};
+
+TEST_F(TwoAdapters, APeerIsTheOneAtTheOtherEnd) {
+  for (const bool first_comes_first : {false, true}) {
+    std::vector<QpCounts> rows = {row(0, IBV_QPS_RTS), row(1, IBV_QPS_ERR)};
+    if (!first_comes_first) std::swap(rows[0], rows[1]);
+    publish(rows);
+    const Status status = settle();
+    EXPECT_TRUE(status.ok()) << status.text();
+    EXPECT_FALSE(qp_.doomed) << first_comes_first;
+  }
+}
+
+TEST_F(TwoAdapters, OneThatIsConnectedToTheOtherAdapterIsNoPeer) {
+  publish({row(1, IBV_QPS_RTS)});
+  EXPECT_TRUE(settle().ok());
+  EXPECT_TRUE(qp_.doomed);
 }
 
 }  // namespace
