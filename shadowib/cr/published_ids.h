@@ -5,11 +5,10 @@
 //   at/lid/<virtual lid>/<member>, at/gid/<32 hex>/<member>: the member has the adapter open that has the address:
 //                                           several for a kernel's adapter, one for ib2tcp's
 //   rebuild/<member>                     -> Directory of that member (encode_directory), published by each rebuild
-//   late/<member>/qp/<adapter>/<virtual qp_num> -> queue pair made after a restart; as all of late/, until it is
-//   destroyed late/<member>/srq/<adapter>/<virtual number> -> XRC shared receive queue made after a restart
-//   late-number/<qp or srq>/<virtual number> -> claimed by the member whose queue pair or queue has it, if the number
-//   is
-//                                           a late one (objects/registry.h)
+//   late/<member>/<qp or srq>/<adapter>/<virtual number> -> queue pair, or XRC shared receive queue, made after a
+//                                           restart; as all of late/, until it is destroyed
+//   late-number/<qp or srq>/<virtual number> -> claimed by the member whose queue pair or queue has it, if it is a
+//                                           late one (objects/registry.h)
 //   late/<member>/mr/<pd>/<virtual rkey> -> region made after a restart whose virtual key is not its real one
 //   late/<member>/mw/<pd>/<virtual block> -> window made after a restart, likewise
 //   device/at/<host>/<place>, device/any/<place> -> a device as members knew it whose adapter is another now

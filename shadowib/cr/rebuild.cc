@@ -396,16 +396,17 @@ Status bury(ShadowQp& qp) {
 }
 
 Status rebuild_address_handles(Registry& r) {
-  for (ShadowAh& ah : r.ahs)
-    if (ah.destroyed) ah.real = nullptr;
-  for (ShadowAh& ah : r.ahs) ah.forget_destinations();
+  for (ShadowAh& ah : r.destroyed_ahs) ah.real = nullptr;
+  for (auto* handles : {&r.ahs, &r.destroyed_ahs})
+    for (ShadowAh& ah : *handles) ah.forget_destinations();
   r.sweep_address_handles();
-  for (ShadowAh& ah : r.ahs) {
-    ibv_ah_attr attr = ah.attr;
-    SHADOWIB_TRY(turn_address(ah, &attr));
-    ah.real = g_backend.create_ah != nullptr ? g_backend.create_ah(ShadowPd::of(ah.ah.pd)->real, &attr) : nullptr;
-    if (ah.real == nullptr) return failed(errno, "an address handle to LID %u", ah.attr.dlid);
-  }
+  for (auto* handles : {&r.ahs, &r.destroyed_ahs})
+    for (ShadowAh& ah : *handles) {
+      ibv_ah_attr attr = ah.attr;
+      SHADOWIB_TRY(turn_address(ah, &attr));
+      ah.real = g_backend.create_ah != nullptr ? g_backend.create_ah(ShadowPd::of(ah.ah.pd)->real, &attr) : nullptr;
+      if (ah.real == nullptr) return failed(errno, "an address handle to LID %u", ah.attr.dlid);
+    }
   return {};
 }
 

@@ -54,7 +54,6 @@ ibv_ah* shadowib_ibv_create_ah(ibv_pd* program_pd, ibv_ah_attr* attr) {
   ah->ah.handle = ah->real->handle;
   Registry& r = registry();
   SpinGuard guard(r.lock);
-  r.sweep_address_handles();
   ++pd->users;
   r.ahs.push_back(*ah);
   return &ah->ah;
@@ -67,8 +66,7 @@ int shadowib_ibv_destroy_ah(ibv_ah* program) {
   Registry& r = registry();
   SpinGuard guard(r.lock);
   if (int rc = ah->destroy_real(); rc != 0) return rc;
-  ah->destroyed = true;
-  r.sweep_address_handles();
+  r.note_destroyed(*ah);
   return 0;
 }
 

@@ -170,8 +170,9 @@ void destroy_leftovers(ibv_context* program) {
         g_backend.destroy_qp(qp.real);
       },
       [](ShadowQp& qp) { return qp.qp.qp_base.context; });
-  each(
-      r.ahs, [](ShadowAh& ah) { ah.destroy_real(); }, [](ShadowAh& ah) { return ah.ah.context; });
+  for (auto* handles : {&r.ahs, &r.destroyed_ahs})
+    each(
+        *handles, [](ShadowAh& ah) { ah.destroy_real(); }, [](ShadowAh& ah) { return ah.ah.context; });
   each(
       r.srqs, [](ShadowSrq& srq) { g_backend.destroy_srq(srq.real); },
       [](ShadowSrq& srq) { return srq.srq.context; });

@@ -43,6 +43,7 @@ int shadowib_ibv_dealloc_pd(ibv_pd* program) {
   ShadowPd* pd = ShadowPd::of(program);
   Registry& r = registry();
   SpinGuard guard(r.lock);
+  if (pd->users != 0) r.sweep_address_handles();
   if (pd->users != 0) return EBUSY;
   drop_fence(*pd);
   if (int rc = g_backend.dealloc_pd(pd->real); rc != 0) return rc;

@@ -29,7 +29,6 @@ struct ShadowAh {
   ibv_ah_attr real_attr{};  // made with this, after a restart
   ibv_ah_attr attr{};       // as the program gave it
   RemoteEnd remote;         // where it leads; no queue pair
-  bool destroyed = false;   // by the program; kept while a request that has not run names it
   // After a restart the queue pairs that were sent to. Members that had one address, that of their adapter, may be
   // apart now: those who are not where `real` leads have routes of their own.
   SpinLock lock;

@@ -9,22 +9,31 @@ namespace shadowib {
 
 Registry& registry() { return Lasting<Registry>::get(); }
 
+// What may be left counts as looked at once for each handle that comes until then.
+void Registry::note_destroyed(ShadowAh& ah) {
+  constexpr std::size_t kFew = 64;
+  ahs.erase(ahs.iterator_to(ah));
+  destroyed_ahs.push_back(ah);
+  if (++destroyed_since_sweep_ >= kFew + looked_at_in_sweep_ / 4) sweep_address_handles();
+}
+
 void Registry::sweep_address_handles() {
-  auto named = [this](const ShadowAh& ah) {
-    for (ShadowQp& qp : qps) {
-      if (!qp.is_datagram()) continue;
-      SpinGuard guard(qp.send.lock);
-      for (std::uint64_t s = qp.send.tail(); s < qp.send.head; ++s)
-        if (const SendSlot& slot = qp.send.slot(s); !slot.done() && slot.wr.wr.ud.ah == &ah.ah) return true;
-    }
-    return false;
-  };
-  for (auto it = ahs.begin(); it != ahs.end();) {
+  destroyed_since_sweep_ = looked_at_in_sweep_ = 0;
+  if (destroyed_ahs.empty()) return;
+  std::vector<const ibv_ah*> named;
+  for (ShadowQp& qp : qps) {
+    if (!qp.is_datagram()) continue;
+    SpinGuard guard(qp.send.lock);
+    for (std::uint64_t s = qp.send.tail(); s < qp.send.head; ++s, ++looked_at_in_sweep_)
+      if (const SendSlot& slot = qp.send.slot(s); !slot.done()) named.push_back(slot.wr.wr.ud.ah);
+  }
+  std::sort(named.begin(), named.end());
+  for (auto it = destroyed_ahs.begin(); it != destroyed_ahs.end();) {
     ShadowAh& ah = *it++;
-    if (!ah.destroyed || named(ah)) continue;
+    if (std::binary_search(named.begin(), named.end(), &ah.ah)) continue;
     ah.destroy_real();  // made again by a restart
     --ShadowPd::of(ah.ah.pd)->users;
-    ahs.erase(ahs.iterator_to(ah));
+    destroyed_ahs.erase(destroyed_ahs.iterator_to(ah));
     delete &ah;
   }
 }
@@ -121,6 +130,7 @@ void disown_objects_in_child() {
   r.opened.clear();
   r.xrcds.clear();
   r.ahs.clear();
+  r.destroyed_ahs.clear();
 }
 
 }  // namespace shadowib

@@ -32,6 +32,7 @@ struct Registry {
   ObjectList<ShadowQp> opened;  // further handles of XRC targets
   ObjectList<ShadowXrcd> xrcds;
   ObjectList<ShadowAh> ahs;
+  ObjectList<ShadowAh> destroyed_ahs;  // by the program; requests that have not run may name them
   std::uint32_t next_pd_id = 1;
   // Virtual ids that peers may still hold from before a restart: never given to anything new.
   std::vector<std::uint32_t> reserved_keys;      // sorted
@@ -39,7 +40,9 @@ struct Registry {
   std::vector<std::uint32_t> reserved_qp_nums;   // sorted
   std::vector<std::uint32_t> reserved_srq_nums;  // sorted
 
-  // Deletes address handles that the program has destroyed and that no request names any more. Caller holds lock.
+  // The program has destroyed the handle, whose real one is gone. The caller holds `lock` in these.
+  void note_destroyed(ShadowAh& ah);
+  // Deletes those of destroyed_ahs that no request names any more. Until then their domains are in use.
   void sweep_address_handles();
 
   // Virtual keys for new objects: the real value unless that is taken or reserved, then late ones. Numbers of queue
@@ -52,6 +55,9 @@ struct Registry {
   void number(ShadowQp& qp);
   void unnumber(const ShadowQp& qp, RealQpNum number);
   void number_targets(ShadowContext& context);  // one that is new
+
+ private:
+  std::size_t destroyed_since_sweep_ = 0, looked_at_in_sweep_ = 0;
 };
 
 Registry& registry();
