@@ -130,7 +130,7 @@ def refusals(case: Case) -> str:
     fed.ask("reads", "B")
     signal_all(fed, "B", signal.SIGSTOP)
     fed.take_clc("A")
-    result = fed.command("restart", "--job", "fed", "--cluster", "A,B", code=REFUSED)
+    result = fed.command("restart", "--job", "fed", "--cluster", "A", "--cluster", "B", code=REFUSED)
     check("cluster A, which goes back to" in result.stderr and "was read from" in result.stderr, f"the refusal says {result.stderr}")
     signal_all(fed, "B", signal.SIGCONT)
     fed.await_traffic("A")

@@ -13,7 +13,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <sstream>
 
 #include "hooks/command/recovery.h"
 #include "hooks/job/protocol.h"
@@ -35,13 +34,6 @@ constexpr int kMeetingStepMs = 100;  // between looks whether another cluster ha
 constexpr int kWatchMs = 50, kWaitMs = 500, kEarlierEndsMs = 2000;
 constexpr std::size_t kMostReport = 1 << 20;
 constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
-
-std::vector<std::string> names_in(const std::string& list) {
-  std::vector<std::string> names;
-  std::istringstream words(list);
-  for (std::string name; std::getline(words, name, ',');) names.push_back(name);
-  return names;
-}
 
 std::string seconds(double s) {
   char text[32];
@@ -91,7 +83,7 @@ class Recover {
     options.directory = common_.directory;
     options.job = job_;
     options.exchange = std::move(exchange);
-    options.clusters = names_in(request_.clusters);
+    options.clusters = request_.clusters;
     options.fenced = request_.fenced;
     options.timeout_ms = request_.timeout_s * 1000;
     options.check = [this](const std::vector<RecoveredCluster>& clusters) -> Status {

@@ -12,12 +12,12 @@ namespace shadowib::cli {
 
 struct RecoverRequest {
   std::string job;
-  std::string clusters;            // "B" or "A,B": count as failed; "": those of which a member has died
-  bool fenced = false;             // members that do not end are gone
-  int timeout_s = 60;              // until the line is published
-  std::string backend;             // that they are to go on over; "": any
-  std::string verbs_library;       // a file; "": as they were started with
-  std::vector<std::string> words;  // options of `restart`, for each cluster's set
+  std::vector<std::string> clusters;  // count as failed; none: those of which a member has died
+  bool fenced = false;                // members that do not end are gone
+  int timeout_s = 60;                 // until the line is published
+  std::string backend;                // that they are to go on over; "": any
+  std::string verbs_library;          // a file; "": as they were started with
+  std::vector<std::string> words;     // options of `restart`, for each cluster's set
 };
 
 // Waits for the end of the processes that have come back. Returns the command's exit code.

@@ -205,6 +205,7 @@ void add_restart(Command& program) {
   command
       ->add_option("--cluster", arguments->clusters,
                    "With --job: these clusters, as B or A,B; what is left of them is\nended first")
+      ->delimiter(',')
       ->not_empty("a cluster")
       ->type_name("LIST");
   command->add_flag("--fenced", arguments->fenced,

@@ -30,7 +30,8 @@ struct RestartArguments {
   int wait_s = 300, timeout_s = 60;
   FarOptions far;
   PortableRestart portable;
-  std::string job, clusters;  // of a federation: its clusters' own sets
+  std::string job;                    // of a federation:
+  std::vector<std::string> clusters;  // its clusters' own sets
   bool fenced = false;
   std::string in_recovery;
   RecoveryPart part;
