@@ -468,7 +468,8 @@ __attribute__((always_inline)) inline int post_send_short(ibv_qp* program_qp, ib
   qp->send.posting = wr;
   qp->send.posting_bad = bad_wr;
   take_plain<may_force>(*qp, slot, *wr);
-  int rc = qp->real_post_send(qp->real, &slot.wr, bad_wr);
+  // Read back, since what forces seldom would have each call save it.
+  int rc = qp->real_post_send(qp->real, &slot.wr, may_force ? qp->send.posting_bad : bad_wr);
   forget_addresses(&qp);
   if (qp->send.lock.add_sleepers(&rc)) return end_send(qp, rc);
   qp->send.lock.unlock_unslept();
