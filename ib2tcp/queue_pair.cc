@@ -170,7 +170,7 @@ void Qp::leave_link() {
     fill_header(&last, Opcode::kNak, nak_seq_);
     last.syndrome = nak_;
     link_->send_loose(last);
-  } else if (owes_ack() || ack_now_) {
+  } else if (has_ack_to_send()) {
     fill_header(&last, Opcode::kAck, 0);
     link_->send_loose(last);
   }

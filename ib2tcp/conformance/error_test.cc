@@ -87,6 +87,30 @@ TEST_P(Conformance, LengthAndLocalErrors) {
   }
 }
 
+// The acknowledgement that it carries ends the queue pair that it is for.
+TEST_P(Conformance, ARequestThatEndsItsReceiverIsRefused) {
+  Endpoint x(a()), y(b());
+  connect(x, y);
+  ASSERT_EQ(x.post_recv(6, {x.sge(0, 100)}), 0);
+  ASSERT_EQ(x.post_send(0, {}), 0);  // brings the connection up
+  ASSERT_EQ(y.post_recv(5, {}), 0);
+  EXPECT_WC(y.wait(), 5, IBV_WC_SUCCESS);
+  EXPECT_WC(x.wait(), 0, IBV_WC_SUCCESS);
+  x.process.stop_helper();
+  if (&x.process != &y.process) y.process.stop_helper();
+  ibv_sge wrong = y.sge(0, 100);
+  wrong.lkey ^= 0x10000;
+  ASSERT_EQ(y.post_send(1, {y.sge(0, 100)}), 0);
+  ASSERT_EQ(y.post_send(2, {wrong}), 0);  // fails as soon as the one before is acknowledged
+  EXPECT_WC(x.wait(), 6, IBV_WC_SUCCESS);
+  ASSERT_EQ(x.post_send(3, {}), 0);
+  EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+  EXPECT_WC(y.wait(), 2, IBV_WC_LOC_PROT_ERR);
+  x.process.start_helper();
+  if (&x.process != &y.process) y.process.start_helper();
+  EXPECT_WC(x.wait(), 3, IBV_WC_RETRY_EXC_ERR);
+}
+
 TEST_P(Conformance, MoreReadsThanTheResponderAllows) {
   QpOptions options;
   options.rd_atomic = 4;
