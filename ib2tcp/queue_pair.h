@@ -299,7 +299,8 @@ class Qp {
   void flush_receives();
   void count_uses(int step);
   void purge_completions();
-  void drop_sink();
+  bool drop_sink();
+  void drop_answers(bool is_cut);
   void kick_answers();
   void leave_link();
   // Room in the queue, zero but for wr_id and qp_num; nullptr if it is overrun. Cq::append() completes it.

@@ -1,7 +1,9 @@
 // Requests that one side must not or cannot execute: which statuses, events and states both sides see.
 #include <gtest/gtest.h>
 
-#include "ib2tcp/conformance/fixture.h"
+#include <utility>
+
+#include "ib2tcp/conformance/half_in.h"
 
 namespace shadowib::ib2tcp::testing {
 namespace {
@@ -109,6 +111,25 @@ TEST_P(Conformance, ARequestThatEndsItsReceiverIsRefused) {
   x.process.start_helper();
   if (&x.process != &y.process) y.process.start_helper();
   EXPECT_WC(x.wait(), 3, IBV_WC_RETRY_EXC_ERR);
+}
+
+// Its receiver has seen the beginning, and ends before the rest is there.
+TEST_P(Conformance, ARequestThatIsCutEnds) {
+  QpOptions unreliable;
+  unreliable.type = IBV_QPT_UC;
+  for (const QpOptions& options : {QpOptions{}, unreliable})
+    for (ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_SEND})
+      for (ibv_qp_state end : {IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_UNKNOWN}) {
+        SCOPED_TRACE(::testing::Message() << "type " << options.type << " opcode " << opcode << " end " << end);
+        HalfIn message(a(), b(), opcode, options);
+        if (end != IBV_QPS_UNKNOWN) {
+          ASSERT_EQ(message.y.to_state(end), 0);
+        } else {
+          ASSERT_EQ(message.y.ops.destroy_qp(std::exchange(message.y.qp, nullptr)), 0);
+        }
+        message.go_on();
+        EXPECT_WC(message.x.wait(), 1, options.type == IBV_QPT_UC ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR);
+      }
 }
 
 TEST_P(Conformance, MoreReadsThanTheResponderAllows) {
