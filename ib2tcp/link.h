@@ -94,6 +94,10 @@ class Link {
   [[nodiscard]] Receive* cut(Qp& qp);
   // Whether a message on its way in has a receive of the queue pair's.
   bool fills_receive_of(const Qp& qp) const { return sink_.active && sink_.qp == &qp && sink_.receive != nullptr; }
+  // Whether a request on its way in is for the queue pair.
+  bool takes_request_of(const Qp& qp) const {
+    return sink_.active && sink_.qp == &qp && is_request(sink_.header.opcode);
+  }
   // Memory of its log goes: what is half out of it is copied.
   void detach_log(const Qp& qp) { detach_output(qp); }
   // A frame that outlives its queue pair: a refusal, a last acknowledgement.

@@ -237,7 +237,10 @@ void Link::feed_sink_carefully(const char* from, std::size_t bytes) {
     return true;
   }
   if ((header.flags & kFlagAckValid) != 0) qp->on_ack(header.ack);
-  if (!qp->connected()) return true;  // the completions that caused overran their queue
+  if (!qp->connected()) {  // the completions that caused overran their queue, or a request that waited has failed
+    if (is_request(header.opcode)) refuse(header);
+    return stream_ != nullptr;
+  }
   if (is_request(header.opcode)) {
     if (qp->executes(header))
       qp->begin_request(header, &sink_);
@@ -349,7 +352,14 @@ void Link::refuse(const FrameHeader& header, std::uint32_t why) {
   answer.src_qpn = header.dest_qpn;
   answer.seq = header.seq;
   answer.imm = why;
-  if (g_engine->paused.load(std::memory_order_relaxed)) answer.flags = kFlagPaused;
+  // An acknowledgement still to leave would come behind the refusal, whose number would not fit before. The peer has
+  // always looked at `ack` where the flag is. Without a debt there is none: the peer may have begun anew since.
+  const Qp* qp = is_request(header.opcode) ? g_engine->qps.find(header.dest_qpn) : nullptr;
+  if (qp != nullptr && qp->is_peer(*this, header.src_qpn) && qp->has_ack_to_send()) {
+    answer.flags = kFlagAckValid;
+    answer.ack = qp->expected();
+  }
+  if (g_engine->paused.load(std::memory_order_relaxed)) answer.flags |= kFlagPaused;
   send_loose(answer);
 }
 

@@ -164,13 +164,14 @@ void Qp::leave_link() {
     return;
   }
   if (link_ == nullptr) return;
-  drop_sink();
+  const bool is_cut = drop_sink();
+  if (state() != IBV_QPS_ERR) drop_answers(is_cut);
   FrameHeader last;
   if (nak_ != Syndrome::kNone) {
     fill_header(&last, Opcode::kNak, nak_seq_);
     last.syndrome = nak_;
     link_->send_loose(last);
-  } else if (owes_ack() || ack_now_) {
+  } else if (has_ack_to_send()) {
     fill_header(&last, Opcode::kAck, 0);
     link_->send_loose(last);
   }
@@ -183,13 +184,10 @@ void Qp::enter_error(ibv_wc_status first, bool keep_answers) {
   if (state() == IBV_QPS_ERR || state() == IBV_QPS_RESET) return;
   verbs.state = attr_.qp_state = IBV_QPS_ERR;
   stop_waiting();
-  drop_sink();
+  const bool is_cut = drop_sink();
   if (owes_ack()) want_ack_now();
   starved_hook.unlink();
-  if (!keep_answers) {
-    answers_begin_ = answers_end_;
-    nak_ = Syndrome::kNone;
-  }
+  if (!keep_answers) drop_answers(is_cut);
   halted_ = false;
   forget_log();
   if (kept_ != nullptr) {
@@ -216,17 +214,28 @@ void Qp::flush_receives() {
   while (Receive* receive = rq_->pop()) complete_receive(none, receive, IBV_WC_WR_FLUSH_ERR);
 }
 
-// A message that is on its way in ends here: its receive waits for the next again.
-void Qp::drop_sink() {
+// A message that is on its way in ends here: its receive waits for the next again. True if it was a request.
+bool Qp::drop_sink() {
   auto cut = [this](Link& link) {
     if (Receive* receive = link.cut(*this); receive != nullptr) rq_->give_back(receive);
   };
   if (has_peer()) {
+    const bool is_cut = link_ != nullptr && link_->takes_request_of(*this);
     if (link_ != nullptr) cut(*link_);
-    return;
+    return is_cut;
   }
   std::vector<Link*>& links = g_engine->links();
   for (std::size_t i = 0; i < links.size(); ++i) cut(*links[i]);
+  return false;
+}
+
+// The peer has no timer of its own for a request that it has sent. It is told of the one that would wait for good:
+// cut, or refused for want of a receive. When it comes again, its header is refused.
+void Qp::drop_answers(bool is_cut) {
+  answers_begin_ = answers_end_;
+  const bool is_due = has_peer() && (is_cut || nak_ != Syndrome::kNone);
+  nak_ = Syndrome::kNone;
+  if (is_due) nak(Syndrome::kNotReady, expected_);
 }
 
 ibv_pd* Qp::recv_pd() const { return srq_ != nullptr ? srq_->verbs.pd : verbs.pd; }

@@ -57,6 +57,9 @@ class Qp {
   bool connected() const { return state() == IBV_QPS_RTR || state() == IBV_QPS_RTS || state() == IBV_QPS_SQD; }
   Link* link() const { return link_; }
   std::uint32_t peer_qpn() const { return attr_.dest_qp_num; }
+  bool is_peer(const Link& link, std::uint32_t peer_qpn) const {
+    return has_peer() && link_ == &link && attr_.dest_qp_num == peer_qpn;
+  }
 
   // --- queue_pair.cc ---
   Qp();
@@ -107,7 +110,7 @@ class Qp {
   void on_new_sn(federation::Sn before, federation::Sn now);
   federation::Sn oldest_sn() const;  // of what is in the send queue
   bool is_connected_to(const Link& link, std::uint32_t peer_qpn) const {
-    return has_peer() && link_ == &link && attr_.dest_qp_num == peer_qpn && connected();
+    return is_peer(link, peer_qpn) && connected();
   }
   // Looks at a frame that is not judged to wait, before others do.
   void before_border_frame(const FrameHeader& header);
@@ -145,6 +148,8 @@ class Qp {
   void fail_sink(Sink& sink);
   void give_up_sink(Sink& sink);  // the connection ended in the middle
   bool owes_ack() const { return ack_hook.is_linked(); }
+  bool has_ack_to_send() const { return owes_ack() || ack_now_; }
+  std::uint32_t expected() const { return expected_; }
   void want_ack_now() {
     ack_now_ = true;
     kick_answers();
@@ -294,7 +299,8 @@ class Qp {
   void flush_receives();
   void count_uses(int step);
   void purge_completions();
-  void drop_sink();
+  bool drop_sink();
+  void drop_answers(bool is_cut);
   void kick_answers();
   void leave_link();
   // Room in the queue, zero but for wr_id and qp_num; nullptr if it is overrun. Cq::append() completes it.

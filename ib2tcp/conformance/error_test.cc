@@ -1,7 +1,9 @@
 // Requests that one side must not or cannot execute: which statuses, events and states both sides see.
 #include <gtest/gtest.h>
 
-#include "ib2tcp/conformance/fixture.h"
+#include <utility>
+
+#include "ib2tcp/conformance/half_in.h"
 
 namespace shadowib::ib2tcp::testing {
 namespace {
@@ -85,6 +87,49 @@ TEST_P(Conformance, LengthAndLocalErrors) {
     ASSERT_EQ(x.post_rdma(1, IBV_WR_RDMA_READ, {x.sge(0, 4)}, y.address(0), y.mr->rkey), 0);
     EXPECT_WC(x.wait(), 1, IBV_WC_LOC_QP_OP_ERR);
   }
+}
+
+// The acknowledgement that it carries ends the queue pair that it is for.
+TEST_P(Conformance, ARequestThatEndsItsReceiverIsRefused) {
+  Endpoint x(a()), y(b());
+  connect(x, y);
+  ASSERT_EQ(x.post_recv(6, {x.sge(0, 100)}), 0);
+  ASSERT_EQ(x.post_send(0, {}), 0);  // brings the connection up
+  ASSERT_EQ(y.post_recv(5, {}), 0);
+  EXPECT_WC(y.wait(), 5, IBV_WC_SUCCESS);
+  EXPECT_WC(x.wait(), 0, IBV_WC_SUCCESS);
+  x.process.stop_helper();
+  if (&x.process != &y.process) y.process.stop_helper();
+  ibv_sge wrong = y.sge(0, 100);
+  wrong.lkey ^= 0x10000;
+  ASSERT_EQ(y.post_send(1, {y.sge(0, 100)}), 0);
+  ASSERT_EQ(y.post_send(2, {wrong}), 0);  // fails as soon as the one before is acknowledged
+  EXPECT_WC(x.wait(), 6, IBV_WC_SUCCESS);
+  ASSERT_EQ(x.post_send(3, {}), 0);
+  EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+  EXPECT_WC(y.wait(), 2, IBV_WC_LOC_PROT_ERR);
+  x.process.start_helper();
+  if (&x.process != &y.process) y.process.start_helper();
+  EXPECT_WC(x.wait(), 3, IBV_WC_RETRY_EXC_ERR);
+}
+
+// Its receiver has seen the beginning, and ends before the rest is there.
+TEST_P(Conformance, ARequestThatIsCutEnds) {
+  QpOptions unreliable;
+  unreliable.type = IBV_QPT_UC;
+  for (const QpOptions& options : {QpOptions{}, unreliable})
+    for (ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_SEND})
+      for (ibv_qp_state end : {IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_UNKNOWN}) {
+        SCOPED_TRACE(::testing::Message() << "type " << options.type << " opcode " << opcode << " end " << end);
+        HalfIn message(a(), b(), opcode, options);
+        if (end != IBV_QPS_UNKNOWN) {
+          ASSERT_EQ(message.y.to_state(end), 0);
+        } else {
+          ASSERT_EQ(message.y.ops.destroy_qp(std::exchange(message.y.qp, nullptr)), 0);
+        }
+        message.go_on();
+        EXPECT_WC(message.x.wait(), 1, options.type == IBV_QPT_UC ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR);
+      }
 }
 
 TEST_P(Conformance, MoreReadsThanTheResponderAllows) {

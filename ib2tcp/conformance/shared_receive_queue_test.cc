@@ -179,6 +179,7 @@ TEST_P(Conformance, TheSharedReceiveOfAMessageThatIsCutIsTheNextOnes) {
   EXPECT_WC(w.wait(), 6, IBV_WC_SUCCESS);
   EXPECT_WC(v.wait(), 3, IBV_WC_SUCCESS);
   EXPECT_EQ(y.poll(), 0);
+  EXPECT_WC(x.wait(), 2, IBV_WC_RETRY_EXC_ERR);
 }
 
 TEST_P(Conformance, RulesOfSharedQueues) {
