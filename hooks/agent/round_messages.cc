@@ -165,18 +165,30 @@ Status RoundMessages::watch(std::uint64_t* token, int timeout_ms) {
   return g_job.exchange->watch(prefix_, token, timeout_ms, -1);
 }
 
-// The reason is published before the abort, so that whoever sees the abort finds it. A command gives up for a
-// member's reason as well as for its own, so it shows nothing of who tells people: key `told` has who was first.
+Status RoundMessages::claim_abort() {
+  Status status = g_job.exchange->claim(abort_key_, abort_text_);
+  abort_is_there_ = status.ok() || status.code() == Code::kBusy;
+  return status;
+}
+
+// The reason is published before the abort, so that whoever sees the abort finds it. The abort is claimed even if the
+// reason was not published: its text has the reason, too. A command gives up for a member's reason as well as for its
+// own, so it shows nothing of who tells people: key `told` has who was first.
 bool RoundMessages::give_up(const Status& status) {
   const bool passes = status.code() == Code::kRefused && status.error() == EAGAIN;
   Status told;
   if (status.code() != Code::kAborted) told = publish_fields(own("fail"), fields_of_status(status));
-  const std::string text = "member " + me_ + ": " + status.text();
-  if (told.ok()) told = g_job.exchange->claim(abort_key_, text);
+  abort_text_ = "member " + me_ + ": " + status.text();
+  const Status claimed = claim_abort();
+  if (told.ok()) told = claimed;
   const bool tells =
       told.ok() ? !passes || request_.last
                 : request_.first_is(g_job.info.member) && (told.code() != Code::kBusy || command_gave_up_for_good());
   return tells && g_job.exchange->claim(key("told"), me_).code() != Code::kBusy;
+}
+
+void RoundMessages::give_up_again() {
+  if (!abort_is_there_) (void)claim_abort().ok();
 }
 
 bool RoundMessages::command_gave_up_for_good() {

@@ -86,11 +86,16 @@ class RoundMessages {
   // Tells the others that this member gives up, and why. True: it is on this member to tell people, since no other
   // does, and the command does not try again.
   bool give_up(const Status& status);
+  // Tries again to claim the abort, if the exchange did not take it.
+  void give_up_again();
 
  private:
   bool command_gave_up_for_good();
+  Status claim_abort();
 
   const RoundRequest& request_;
+  std::string abort_text_;       // of this member, once it gives up
+  bool abort_is_there_ = false;  // of whoever was first
   const std::string me_, prefix_, abort_key_, command_lock_;
 };
 

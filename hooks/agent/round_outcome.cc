@@ -5,16 +5,26 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cinttypes>
+#include <cstring>
 
 #include "hooks/agent/own_cluster.h"
 #include "hooks/imager/descriptors.h"
+#include "hooks/job/job_directory.h"
 #include "hooks/job/near_directory.h"
 #include "hooks/raw/tasks.h"
+#include "hooks/raw/text.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
+#include "shadowib/base/shared_names.h"
 
 namespace shadowib {
+namespace {
+
+constexpr std::int64_t kToldNs = 30'000'000'000;  // until people are told again why a program stands
+
+}  // namespace
 
 Status RoundOutcome::wait() {
   std::string text;
@@ -48,17 +58,64 @@ void RoundOutcome::remove_near() {
     remove_near_image(request_.near, g_job.info.job, to_hex(request_.set_id), request_.image);
 }
 
+// The set that the command may have committed, by the file system. The id tells it from a later one of that number.
+RoundOutcome::SetState RoundOutcome::look_for_set(std::string* path) const {
+  std::string owner;
+  std::uint32_t number = 0;
+  const std::size_t slash = request_.staging.rfind('/');
+  if (slash == std::string::npos || !parse_hidden_name(request_.staging.substr(slash + 1), &owner, &number))
+    return SetState::kUnknown;
+  *path = request_.staging.substr(0, slash + 1) + set_name(owner, number);
+  const std::string manifest = *path + "/manifest.json";
+  revalidate_parent(manifest);
+  char text[512];  // the id stands at its beginning
+  const long length = read_small_file(manifest.c_str(), text, sizeof(text));
+  if (length == -ENOENT || length == -ENOTDIR) return SetState::kAbsent;
+  if (length < 0) return SetState::kUnknown;
+  return std::strstr(text, to_hex(request_.set_id).c_str()) != nullptr ? SetState::kThere : SetState::kAbsent;
+}
+
+// The command has ended and the exchange does not answer: whether this member goes on. Does not return if it dies.
+bool RoundOutcome::may_end_by_set() {
+  std::string path;
+  const SetState set = look_for_set(&path);
+  if (set == SetState::kThere && is_late()) {
+    log_line(LogLevel::kWarn,
+             "checkpoint %" PRIu64
+             ": %.300s is committed, and the job was to end by it; this member ends without the "
+             "command's word, since the exchange does not answer",
+             request_.number, path.c_str());
+    set_path_ = path;
+    die();
+  }
+  return set == SetState::kAbsent;
+}
+
+bool RoundOutcome::is_late() const { return monotonic_ns() > request_.deadline_ns + RoundRequest::kLateNs; }
+
 void RoundOutcome::await_decision() {
   std::uint64_t token = 0;
+  std::int64_t told_ns = 0;
   for (bool alive = true;;) {
     std::string text;
     bool found = false;
-    if (!g_job.exchange->get(messages_.key("outcome"), &text, &found).ok()) return;
+    Status status = g_job.exchange->get(messages_.key("outcome"), &text, &found);
     if (found && obey(text).ok() && kill_ourselves_) die();
-    if (found || !alive) return;
-    if (!request_.kill && monotonic_ns() > request_.deadline_ns + RoundRequest::kLateNs) return;
+    if (found) return;
+    if (!alive && (status.ok() || !request_.kill || may_end_by_set())) return;
+    if (!request_.kill && is_late()) return;
+    if (!status.ok() && (told_ns == 0 || monotonic_ns() - told_ns > kToldNs)) {
+      told_ns = monotonic_ns();
+      log_line(LogLevel::kWarn,
+               "checkpoint %" PRIu64
+               ": the program stands until it is known how this ends: its image is saved, and the "
+               "exchange does not answer: %.300s",
+               request_.number, status.text());
+    }
+    messages_.give_up_again();
     alive = messages_.command_alive();  // and look once more: it may have decided before it ended
-    (void)messages_.watch(&token, alive ? RoundMessages::kSliceMs : 0).ok();
+    if (status.ok()) status = messages_.watch(&token, alive ? RoundMessages::kSliceMs : 0);
+    if (!status.ok() && status.code() != Code::kTimeout) raw_sleep_ms(RoundMessages::kSliceMs);
   }
 }
 

@@ -16,6 +16,16 @@ class RoundOutcome {
   // With its image saved a member has no say any more: the command may commit, and kill, whatever becomes of the
   // member. So a member that gives up then waits for the decision as long as somebody can make it. If nobody is to be
   // killed, the wait is no longer than a stop may be: the program may go on whatever the decision is.
+  //
+  // An exchange that does not answer ends no wait. Others may still write their images, and this member must not
+  // reach into them. It stands, claims the abort as soon as it can, and says so in the log. It goes on
+  //   - by an answer of the exchange;
+  //   - without `kill`: once the command has ended, since only the command commits; or by the end of a stop, when the
+  //     command is too late to commit unless all images were saved before;
+  //   - with `kill`, once the command has ended: if the set is not there.
+  // With `kill` it dies if the set is there and the exchange has not answered by the end of a stop. That loses
+  // nothing: the set has all that this member did, and who asked wanted its end. To go on could give the job two
+  // lives.
   void await_decision();
 
   // A CLC, once this member's image is saved: unless the command has told of its commit, the exchange says whether it
@@ -35,6 +45,10 @@ class RoundOutcome {
   void remove_near();
 
  private:
+  enum class SetState { kAbsent, kThere, kUnknown };
+  SetState look_for_set(std::string* path) const;
+  bool may_end_by_set();
+  bool is_late() const;  // a stop would have ended by itself
   void tell_of_the_end();
   Status obey(const std::string& text);
   void remove_leavings();

@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   options.directory = argv[1];
   for (int i = 2; i < argc; ++i) {
     if (std::strcmp(argv[i], "--dir") == 0) options.directory = argv[i + 1];
+    if (std::strcmp(argv[i], "--exchange") == 0) options.exchange = argv[i + 1];
     if (std::strcmp(argv[i], "--kill") == 0) options.kill = true;
     if (std::strcmp(argv[i], "--timeout-ms") == 0) options.timeout_ms = std::atoi(argv[i + 1]);
   }

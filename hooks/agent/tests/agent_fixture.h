@@ -107,6 +107,7 @@ class AgentTest : public testing::Test {
     CheckpointOptions options;
     options.directory = directory_;
     options.job = "job";
+    options.exchange = exchange_;
     options.kill = kill;
     options.forked = forked_;
     options.timeout_ms = timeout_ms;
@@ -149,7 +150,8 @@ class AgentTest : public testing::Test {
   }
 
   std::string directory_;
-  pid_t restart_ = -1;  // the restart command
+  std::string exchange_;  // URI; empty: the job's directory
+  pid_t restart_ = -1;    // the restart command
   std::vector<std::unique_ptr<Member>> members_;
   CheckpointReport report_;
   std::vector<int> phases_;
