@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <utility>
+#include <vector>
 
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/capture/launcher_socket.h"
@@ -24,6 +26,7 @@
 #include "hooks/raw/proc.h"
 #include "hooks/threads/stop.h"
 #include "shadowib/base/lasting.h"
+#include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
 
 namespace shadowib {
@@ -37,7 +40,9 @@ std::atomic<int> g_fd{-1};
 
 struct Conversation {
   bool in_gate = false, begun = false;
-  bool told = false;  // of the latest barrier, without a launcher
+  bool told = false;                   // of the latest barrier, without a launcher
+  bool warned = false;                 // likewise, that it cannot end yet
+  std::vector<std::uint32_t> missing;  // ranks that have not come to it
   PmiRequests written;
   std::deque<PmiRequest> asked;  // not answered yet, oldest first
   std::string came;              // of the launcher's, no whole line yet
@@ -192,12 +197,12 @@ bool answer_questions(Conversation* c) {
     if (is_pmi_abort(request)) abort_job(request);
     PmiServer server({job_exchange(), job_info().epoch, launcher_rank().name}, &c->known, &launcher_rank());
     if (is_pmi_barrier(request)) {
-      bool over = false;
-      Status status = c->told ? Status() : server.tell_barrier();
+      Status status = c->told ? Status() : server.tell_barrier(&c->missing);
       c->told = status.ok();
-      if (status.ok()) status = server.look_at_barrier(&over);
-      if (!status.ok()) log_line(LogLevel::kWarn, "a barrier of PMI cannot end yet: %s", status.text());
-      if (!over) return false;
+      if (status.ok()) status = server.look_at_barrier(&c->missing);
+      if (!status.ok() && !std::exchange(c->warned, true))
+        log_line(LogLevel::kWarn, "a barrier of PMI cannot end yet: %s", status.text());
+      if (!status.ok() || !c->missing.empty()) return false;
     }
     c->answers += server.answer(request);
     c->asked.pop_front();
@@ -212,7 +217,7 @@ bool take_questions(Conversation* c, std::string_view bytes) {
     if (request.command == "init" && request.words["pmi_version"] != "1") return false;
     if (is_pmi_barrier(request)) {
       count_pmi_barrier(&launcher_rank());
-      c->told = false;
+      c->told = c->warned = false;
     }
     c->asked.push_back(std::move(request));
   }
@@ -274,10 +279,13 @@ ssize_t read_pmi(void* data, std::size_t size) {
   for (std::int64_t pause = kFirstPauseNs; size > 0;) {
     if (const std::size_t n = give(&c, data, size); n > 0) return static_cast<ssize_t>(n);
     if (gone()) {
+      const std::int64_t began = monotonic_ns();
       const bool all = answer_questions(&c);
+      // Who looks for many takes longer, and looks less often.
+      const std::int64_t longest = std::max(kLongestPauseNs, 10 * (monotonic_ns() - began));
       if (all && c.answers.empty()) return 0;  // what nobody has asked for will not come
       if (!all) futex_wait(&nobody, 0, pause);
-      pause = std::min(2 * pause, kLongestPauseNs);
+      pause = std::min(2 * pause, longest);
       continue;
     }
     char chunk[2048];

@@ -60,14 +60,14 @@ void count_pmi_barrier(LauncherRank* own) {
   ++own->fences[kAll];
 }
 
-Status PmiServer::tell_barrier() { return board_.publish_fence(kAll, own_->rank, own_->fences[kAll]); }
+Status PmiServer::tell_barrier(std::vector<std::uint32_t>* missing) {
+  missing->resize(own_->size);
+  std::iota(missing->begin(), missing->end(), 0u);
+  return board_.publish_fence(kAll, own_->rank, own_->fences[kAll]);
+}
 
-Status PmiServer::look_at_barrier(bool* over) {
-  std::vector<std::uint32_t> missing(own_->size);
-  std::iota(missing.begin(), missing.end(), 0u);
-  SHADOWIB_TRY(board_.look_for(kAll, own_->fences[kAll], &missing));
-  *over = missing.empty();
-  return {};
+Status PmiServer::look_at_barrier(std::vector<std::uint32_t>* missing) {
+  return board_.look_for(kAll, own_->fences[kAll], missing);
 }
 
 bool PmiServer::is_own_space(const PmiWords& words) const { return word(words, "kvsname") == own_->name; }

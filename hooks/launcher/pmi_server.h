@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/pmi_request.h"
@@ -35,9 +36,10 @@ class PmiServer {
   // The answer, with its newline. Any request but an abort; of a barrier, which has been counted: the answer to its
   // end. A value that cannot be told in the exchange is answered with an error.
   std::string answer(const PmiRequest& request);
-  // This rank has come to its latest barrier: tells the others; and whether all have come. Fails with the exchange.
-  Status tell_barrier();
-  Status look_at_barrier(bool* over);
+  // This rank has come to its latest barrier: tells the others, of whom all are missing then.
+  Status tell_barrier(std::vector<std::uint32_t>* missing);
+  // Those of `missing` that have not come yet, and have not left: only for these is the exchange asked.
+  Status look_at_barrier(std::vector<std::uint32_t>* missing);
 
  private:
   std::string put(const PmiWords& words);

@@ -181,21 +181,21 @@ TEST_F(Server, RefusesWhatOnlyALauncherCanDo) {
 
 TEST_F(Server, BarriersWaitForAllThatHaveNotLeft) {
   PmiServer server(board(), &known_, &own_);
-  bool over = true;
+  std::vector<std::uint32_t> missing;
   count_pmi_barrier(&own_);
-  ASSERT_TRUE(server.tell_barrier().ok());
-  ASSERT_TRUE(server.look_at_barrier(&over).ok());
-  EXPECT_FALSE(over);
+  ASSERT_TRUE(server.tell_barrier(&missing).ok());
+  ASSERT_TRUE(server.look_at_barrier(&missing).ok());
+  EXPECT_EQ(missing, std::vector<std::uint32_t>{1});
   ASSERT_TRUE(board().publish_fence("all", 1, 1).ok());
-  ASSERT_TRUE(server.look_at_barrier(&over).ok());
-  EXPECT_TRUE(over);
+  ASSERT_TRUE(server.look_at_barrier(&missing).ok());
+  EXPECT_TRUE(missing.empty());
   count_pmi_barrier(&own_);
-  ASSERT_TRUE(server.tell_barrier().ok());
-  ASSERT_TRUE(server.look_at_barrier(&over).ok());
-  EXPECT_FALSE(over);
+  ASSERT_TRUE(server.tell_barrier(&missing).ok());
+  ASSERT_TRUE(server.look_at_barrier(&missing).ok());
+  EXPECT_EQ(missing, std::vector<std::uint32_t>{1}) << "not those of the barrier before";
   ASSERT_TRUE(board().publish_done(1).ok());
-  ASSERT_TRUE(server.look_at_barrier(&over).ok());
-  EXPECT_TRUE(over);
+  ASSERT_TRUE(server.look_at_barrier(&missing).ok());
+  EXPECT_TRUE(missing.empty());
   EXPECT_EQ(answer("cmd=finalize\n"), "cmd=finalize_ack\n");
   EXPECT_FALSE(own_.connected);
   std::vector<std::uint32_t> done;
