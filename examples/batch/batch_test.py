@@ -8,6 +8,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "shadowib" / "cr" / "tests"))
@@ -69,6 +70,20 @@ class Batch(RestartCase):
         for name in ("two words/[1]", "-x", "n" * 200):
             self.environment["SLURM_JOB_NAME"] = name
             self.ends(self.script("slurm.sh", "sh", "-c", "exit 3"), 3)
+
+    def test_a_job_of_several_nodes_goes_on_on_them(self):
+        self.run_until_warned()
+        for name, text in {"scontrol": "echo alpha; echo beta", "rsh": f'echo "$1" >> {self.dir}/hosts.txt; shift; exec sh -c "$*"'}.items():
+            (self.dir / "tools" / name).write_text(f"#!/bin/sh\n{text}\n")
+            (self.dir / "tools" / name).chmod(0o755)
+        self.environment |= {"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "x", "SLURM_TASKS_PER_NODE": "1(x2)", "SHADOWIB_RSH": "rsh"}
+        job = self.slurm()
+        while job.log.read_text().count("restored 1 process") < 2:
+            self.assertIsNone(job.poll(), job.log.read_text())
+            time.sleep(0.05)
+        self.tell("finish")
+        self.ends(job, 0)
+        self.assertEqual(sorted((self.dir / "hosts.txt").read_text().split()), ["alpha", "beta"])
 
     def test_members_are_dealt_out_to_hosts(self):
         self.run_until_warned()

@@ -7,7 +7,8 @@
 # Five minutes before the end Slurm sends SIGUSR1 to this script, and when the job is preempted, where Slurm is set up with
 # SlurmctldParameters=preempt_send_user_signal, PreemptMode=REQUEUE, and a GraceTime that is enough to save the job. It has the
 # job saved and ended, and asks Slurm to queue it again; the next time it is started it restarts the newest set. Sets lie in
-# shadowib-ckpt.<job id>, which stays the same: what is submitted anew begins anew.
+# shadowib-ckpt.<job id>, which stays the same: what is submitted anew begins anew. On several nodes members are restarted by
+# ssh, or by the remote shell $SHADOWIB_RSH.
 #SBATCH --nodes=1
 #SBATCH --signal=B:USR1@300
 #SBATCH --requeue
@@ -46,16 +47,18 @@ save_and_end() {
   done
 }
 
+hosts=()
+[ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ] && hosts=(--hosts slurm) # by ssh, or $SHADOWIB_RSH
 trap save_and_end USR1
 set_path=$(newest_set)
 if [ -n "$set_path" ]; then
-  shadowib restart "$set_path" &
+  shadowib restart "$set_path" "${hosts[@]}" &
 else
   shadowib run --job "$job" --interval "$interval" --keep "$keep" -- "$@" &
 fi
 running=$!
 while kill -0 "$running" 2>/dev/null; do
-  wait "$running" # comes back early when SIGUSR1 comes
+  wait "$running" # comes back early when a signal comes
 done
 wait "$running"
 code=$?

@@ -19,8 +19,10 @@ job=${job//[!A-Za-z0-9._-]/_} # Slurm allows any
 job=${job:0:64}
 [[ $job == [A-Za-z0-9]* ]] || job=j${job:1}
 export SHADOWIB_DIR="${SHADOWIB_DIR:-${SLURM_SUBMIT_DIR:-$PWD}/shadowib-ckpt.${SLURM_JOB_ID:-0}}"
+hosts=()
+[ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ] && hosts=(--hosts slurm) # by ssh, or $SHADOWIB_RSH
 # Saved and ended before the time limit, where Slurm tells when that is.
-shadowib supervise --job "$job" ${SLURM_JOB_END_TIME:+--until slurm} -- "$@"
+shadowib supervise --job "$job" ${SLURM_JOB_END_TIME:+--until slurm} "${hosts[@]}" -- "$@"
 code=$?
 if [ "$code" -eq 75 ]; then
   scontrol requeue "$SLURM_JOB_ID"

@@ -18,13 +18,11 @@ constexpr char kAbout[] =
 constexpr char kMore[] =
     "Every command takes --dir, --exchange and --json, and explains itself with --help.\n"
     "Exit codes: 0 done, 1 internal error, 2 wrong option or argument, 3 no such job, set or member, 4 cannot be\n"
-    "captured or restored, 5 damaged image or manifest, 6 file system or network error, 7 time ran out, 8 aborted "
-    "(the\n"
-    "job runs on), 9 the kernel denies a needed call, 10 other format or protocol version, 11 busy. `run` exits "
-    "with\n"
-    "its program's code, or 125, 126, 127 if it could not start it; `restart` with 20 if a process failed;\n"
-    "`supervise` and `tend` with 70 when they give up, and with 75 when the job was saved and ended, on request or\n"
-    "by --until.\n"
+    "captured or restored, 5 damaged image or manifest, 6 file system or network error, 7 time ran out, 8 aborted\n"
+    "(the job runs on), 9 the kernel denies a needed call, 10 other format or protocol version, 11 busy. `run`\n"
+    "exits with its program's code, or 125, 126, 127 if it could not start it; `restart` with 20 if a process\n"
+    "failed, and 21 if a host was lost; `supervise` and `tend` with 70 when they give up, and with 75 when the job\n"
+    "was saved and ended.\n"
     "See shadowib(1), and shadowib-environment(7) for the variables.\n";
 
 }  // namespace

@@ -224,7 +224,7 @@ void add_restart(Command& program) {
       ->type_name("LIST");
   command
       ->add_option("--hosts", arguments->hosts,
-                   "Where: HOST:SLOTS,... A remote shell starts each host's\nmembers; all share DIR")
+                   "Where: HOST:SLOTS,... or slurm. A remote shell starts each\nhost's members; all share DIR")
       ->not_empty("a list of hosts")
       ->type_name("LIST");
   command->add_option("--rsh", arguments->shell, "That remote shell; default $SHADOWIB_RSH, else ssh")

@@ -1,18 +1,17 @@
 // A restart whose members are spread over hosts (--hosts).
 #include <filesystem>
 
+#include "shadowib/cli/host_list.h"
 #include "shadowib/cli/host_shares.h"
 #include "shadowib/cli/restart_hosts.h"
 #include "shadowib/cli/restart_kinds.h"
-#include "shadowib/command_line/hosts.h"
 
 namespace shadowib::cli {
 
 int restart_on_hosts(const RestartArguments& arguments, const SetManifest& manifest) {
   const Common& common = arguments.common;
   std::vector<command_line::Host> hosts;
-  if (const std::string why = command_line::parse_hosts(arguments.hosts, &hosts); !why.empty())
-    return fail(common, Status::of(Code::kUsage, 0, "%.200s", why.c_str()));
+  if (const Status status = parse_host_list(arguments.hosts, &hosts); !status.ok()) return fail(common, status);
   if (arguments.members || arguments.workers >= 0 || arguments.far.given() || common.json)
     return fail(common, Status(Code::kUsage, 0,
                                "--hosts does not go with --members, --workers, --json and options of far places"));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "shadowib/cli/host_list.h"
+
 namespace shadowib::cli {
 namespace {
 

@@ -11,6 +11,7 @@
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/processes.h"
 #include "shadowib/cli/container_init.h"
+#include "shadowib/cli/host_list.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/supervise/hosts.h"
