@@ -125,7 +125,7 @@ int Qp::destroy() {
   if (srq_ == nullptr) g_engine->outstanding.add(-std::int64_t{rq_->size()});
   g_engine->qps.remove(verbs.qp_num);
   purge_completions();
-  context().forget(&verbs);
+  context().forget(&verbs, unread_events);
   starved_hook.unlink();
   count_uses(-1);
   --g_engine->objects;

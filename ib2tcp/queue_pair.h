@@ -40,6 +40,7 @@ class Qp {
   Hook ready_hook;                      // those with something to send
   Hook ack_hook;                        // those that owe an acknowledgement
   Hook starved_hook;                    // of a shared receive queue: those whose peer was told "receiver not ready"
+  std::uint32_t unread_events = 0;      // a bit for each type; under Context::events_lock
   int windows = 0;                      // of type 2, bound through it
   std::vector<Attachment> attachments;  // to multicast groups
 
