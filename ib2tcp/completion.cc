@@ -191,7 +191,7 @@ int destroy_cq(ibv_cq* verbs) {
   Cq& cq = cq_of(verbs);
   if (cq.users.load() != 0) return EBUSY;
   EngineGuard guard;
-  reinterpret_cast<Context*>(verbs->context)->forget(verbs);
+  reinterpret_cast<Context*>(verbs->context)->forget(verbs, cq.unread_events);
   if (cq.channel != nullptr) {
     cq.channel->forget(cq);
     --cq.channel->users;

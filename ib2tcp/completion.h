@@ -32,6 +32,7 @@ struct Cq {
   int pending_events = 0;
   Hook pending_hook;
 
+  std::uint32_t unread_events = 0;  // a bit for each type; under Context::events_lock
   alignas(64) SpinLock poll_lock;
   std::atomic<std::uint64_t> taken{0};
   alignas(64) std::atomic<std::uint64_t> put{0};

@@ -17,14 +17,28 @@
 #include "ib2tcp/memory.h"
 #include "ib2tcp/queue_pair.h"
 #include "ib2tcp/rendezvous.h"
+#include "ib2tcp/shared_receive_queue.h"
 
 namespace shadowib::ib2tcp {
 namespace {
 
-constexpr std::size_t kMaxEvents = 1024;
-
 Device& device_of(ibv_device* verbs) { return *reinterpret_cast<Device*>(verbs); }
 Context& context_of(ibv_context* verbs) { return *reinterpret_cast<Context*>(verbs); }
+
+// Of the object that it is about.
+std::uint32_t& unread_events(const ibv_async_event& event) {
+  switch (event.event_type) {
+    case IBV_EVENT_CQ_ERR:
+      return reinterpret_cast<Cq*>(event.element.cq)->unread_events;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      return reinterpret_cast<Srq*>(event.element.srq)->unread_events;
+    default:  // no port or device raises any
+      return reinterpret_cast<Qp*>(event.element.qp)->unread_events;
+  }
+}
+
+std::uint32_t bit_of(const ibv_async_event& event) { return 1u << event.event_type; }
 
 // Made at the first call, abandoned with the library; no destructor.
 std::vector<std::unique_ptr<Device>>* g_devices = nullptr;
@@ -103,18 +117,17 @@ bool describe_devices(Identity* identity) {
 
 void Context::raise(const ibv_async_event& event) {
   SpinGuard guard(events_lock);
-  if (events.size() >= kMaxEvents) {
-    log_message(LogLevel::kWarn, "%zu asynchronous events unread, event %d is lost; read them (ibv_get_async_event)",
-                events.size(), static_cast<int>(event.event_type));
-    return;
-  }
+  std::uint32_t& unread = unread_events(event);
+  if ((unread & bit_of(event)) != 0) return;
+  unread |= bit_of(event);
   events.push_back(event);
   std::uint64_t one = 1;
   [[maybe_unused]] auto n = ::write(verbs.async_fd, &one, sizeof(one));
 }
 
-void Context::forget(const void* object) {
+void Context::forget(const void* object, const std::uint32_t& unread) {
   SpinGuard guard(events_lock);
+  if (unread == 0) return;
   for (auto it = events.begin(); it != events.end();) {
     if (it->element.cq != object && it->element.qp != object) {
       ++it;
@@ -272,6 +285,7 @@ int get_async_event(ibv_context* verbs, ibv_async_event* event) {
   [[maybe_unused]] auto n = ::read(verbs->async_fd, &one, sizeof(one));
   *event = context.events.front();
   context.events.pop_front();
+  unread_events(*event) &= ~bit_of(*event);
   return 0;
 }
 

@@ -39,10 +39,11 @@ struct Context {
   std::deque<ibv_async_event> events SHADOWIB_GUARDED_BY(events_lock);
   std::atomic<int> users{0};  // protection domains, completion queues, channels
 
-  // Under the engine's lock. At most 1024 are kept; then the newest are lost, with a message.
+  // Under the engine's lock. Nothing if the object has one of this type that the program has not read: so many events
+  // of some objects hide none of another, and objects bound their number.
   void raise(const ibv_async_event& event);
-  // Drops events about an object that is being destroyed.
-  void forget(const void* object);
+  // Drops events about an object that is being destroyed. `unread` is its own.
+  void forget(const void* object, const std::uint32_t& unread);
 };
 
 // The port's GID: link-local prefix and its GUID.

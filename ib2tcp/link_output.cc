@@ -60,6 +60,7 @@ bool Link::gather() {
     std::memcpy(tx_.get() + tx_end_, loose_.data(), n * sizeof(FrameHeader));
     tx_end_ += n * sizeof(FrameHeader);
     loose_.erase(loose_.begin(), loose_.begin() + static_cast<std::ptrdiff_t>(n));
+    if (!loose_.empty()) return false;  // a refusal of before must not come behind what was executed since
   }
   // One frame per queue pair in turn.
   while (!ready_.empty()) {

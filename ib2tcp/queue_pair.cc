@@ -125,7 +125,7 @@ int Qp::destroy() {
   if (srq_ == nullptr) g_engine->outstanding.add(-std::int64_t{rq_->size()});
   g_engine->qps.remove(verbs.qp_num);
   purge_completions();
-  context().forget(&verbs);
+  context().forget(&verbs, unread_events);
   starved_hook.unlink();
   count_uses(-1);
   --g_engine->objects;
@@ -229,13 +229,15 @@ bool Qp::drop_sink() {
   return false;
 }
 
-// The peer has no timer of its own for a request that it has sent. It is told of the one that would wait for good:
-// cut, or refused for want of a receive. When it comes again, its header is refused.
+// The peer has no timer of its own for a request that it has sent. It is told of the oldest that would wait for good:
+// executed but not answered, cut, or refused for want of a receive. An older peer passes over the first, as before.
 void Qp::drop_answers(bool is_cut) {
+  const bool is_unanswered = answers_begin_ != answers_end_;
+  const std::uint32_t seq = is_unanswered ? answers_[answers_begin_ % kAnswers].seq : expected_;
+  const bool is_due = has_peer() && (is_unanswered || is_cut || nak_ != Syndrome::kNone);
   answers_begin_ = answers_end_;
-  const bool is_due = has_peer() && (is_cut || nak_ != Syndrome::kNone);
   nak_ = Syndrome::kNone;
-  if (is_due) nak(Syndrome::kNotReady, expected_);
+  if (is_due) nak(Syndrome::kNotReady, seq);
 }
 
 ibv_pd* Qp::recv_pd() const { return srq_ != nullptr ? srq_->verbs.pd : verbs.pd; }

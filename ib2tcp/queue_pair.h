@@ -40,6 +40,7 @@ class Qp {
   Hook ready_hook;                      // those with something to send
   Hook ack_hook;                        // those that owe an acknowledgement
   Hook starved_hook;                    // of a shared receive queue: those whose peer was told "receiver not ready"
+  std::uint32_t unread_events = 0;      // a bit for each type; under Context::events_lock
   int windows = 0;                      // of type 2, bound through it
   std::vector<Attachment> attachments;  // to multicast groups
 
@@ -193,6 +194,7 @@ class Qp {
   bool may_send_next() const;
   void fill_header(FrameHeader* header, Opcode opcode, std::uint32_t seq);
   void refused(const FrameHeader& header, bool counts);
+  void lose_answer(const FrameHeader& header);
   std::int64_t rnr_delay_ns(const FrameHeader& header);
   void on_unreliable_nak(std::uint32_t seq);
   void lose_posted(std::uint64_t end);
@@ -215,7 +217,7 @@ class Qp {
   bool tell_first(federation::Sn sn, bool always, Frame* frame);
   federation::Sn sn_of(std::uint64_t index) const;
   federation::Sn answer_sn() const;
-  std::uint64_t first_unanswered(std::uint64_t from);
+  std::uint64_t first_unanswered(std::uint64_t from);  // of any reliable connection
   void start_over();
   bool build_border_frame(Frame* frame);
   bool next_border_answer(Frame* frame);

@@ -231,10 +231,22 @@ void Qp::on_nak(const FrameHeader& header) {
     return;
   }
   if (odd_ && on_border_nak(header)) return;
+  if (const std::uint64_t oldest = first_unanswered(sq_.head); oldest < sq_.acked) {
+    if (header.seq == sequence(oldest)) lose_answer(header);
+    if (!connected()) return;
+  }
   // Only the oldest unexecuted request can be refused; what lies behind it was not looked at.
   if (sq_.acked == sq_.sent || header.seq != sequence(sq_.acked)) return;
   // While either program is stopped nobody can mend what is refused: that uses up no retry.
   refused(header, (header.flags & kFlagPaused) == 0 && !g_engine->paused.load(std::memory_order_relaxed));
+}
+
+// The oldest READ or atomic that counts as executed was, and its answer does not come.
+void Qp::lose_answer(const FrameHeader& header) {
+  if (is_fatal(header.syndrome))
+    refused(header, true);
+  else if (header.syndrome == Syndrome::kNotReady)
+    fail(IBV_WC_RETRY_EXC_ERR);  // repeated, it might be executed twice
 }
 
 std::int64_t Qp::rnr_delay_ns(const FrameHeader& header) {

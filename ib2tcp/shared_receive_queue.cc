@@ -43,7 +43,7 @@ void destroy(Srq& srq) {
     --srq.cq->users;
   }
   g_engine->outstanding.add(-std::int64_t{srq.queue.size()});
-  context_of(srq).forget(&srq.verbs);
+  context_of(srq).forget(&srq.verbs, srq.unread_events);
   --reinterpret_cast<Pd*>(srq.verbs.pd)->users;
   --g_engine->objects;
   delete &srq;

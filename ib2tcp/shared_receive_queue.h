@@ -21,8 +21,9 @@ struct Srq {
   Xrcd* xrcd = nullptr;
   Cq* cq = nullptr;
   std::uint32_t number = 0;
-  std::uint32_t limit = 0;  // fewer waiting than this raise IBV_EVENT_SRQ_LIMIT_REACHED, once; 0: not armed
-  std::uint32_t users = 0;  // queue pairs
+  std::uint32_t limit = 0;          // fewer waiting than this raise IBV_EVENT_SRQ_LIMIT_REACHED, once; 0: not armed
+  std::uint32_t users = 0;          // queue pairs
+  std::uint32_t unread_events = 0;  // a bit for each type; under Context::events_lock
   HookedList<Qp, &Qp::starved_hook> starved;  // have told their peers "receiver not ready", the longest ago first
 
   // A receive was taken, or the limit set.

@@ -132,6 +132,56 @@ TEST_P(Conformance, ARequestThatIsCutEnds) {
       }
 }
 
+// A READ that has been executed, or an atomic, whose answer waits behind the large one of another.
+class AnswerWaits : public HalfIn {
+ public:
+  AnswerWaits(Device& a, Device& b, bool is_atomic)
+      : HalfIn(a, b, IBV_WR_RDMA_READ), mr(y.ops.reg_mr(y.pd, counter_, sizeof(counter_), address(), kAllAccess)) {
+    const std::vector<ibv_sge> list{x.sge(0, sizeof(std::uint64_t))};  // as much of the first READ is there
+    if (is_atomic) {
+      EXPECT_EQ(x.post_atomic(2, IBV_WR_ATOMIC_FETCH_AND_ADD, list, address(), mr->rkey, 1, 0), 0);
+    } else {
+      EXPECT_EQ(x.post_rdma(2, IBV_WR_RDMA_READ, list, address(), mr->rkey), 0);
+    }
+    for (int i = 0; i < 20; ++i) y.ops.progress(0);
+  }
+  ~AnswerWaits() {
+    if (mr != nullptr) take_back();
+  }
+  void take_back() { EXPECT_EQ(y.ops.dereg_mr(std::exchange(mr, nullptr)), 0); }
+
+ private:
+  std::uint64_t counter_[1] = {5};
+  std::uint64_t address() const { return reinterpret_cast<std::uint64_t>(counter_); }
+
+ public:
+  ibv_mr* mr;  // of the second
+};
+
+TEST_P(Conformance, TheMemoryOfAnAnswerThatWaitsGoes) {
+  AnswerWaits reads(a(), b(), false);
+  reads.take_back();
+  reads.go_on();
+  EXPECT_WC(reads.x.wait(), 1, IBV_WC_SUCCESS);
+  EXPECT_WC(reads.x.wait(), 2, IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_P(Conformance, TheQueuePairOfAnAnswerThatWaitsEnds) {
+  for (bool is_atomic : {false, true})
+    for (ibv_qp_state end : {IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_UNKNOWN}) {
+      SCOPED_TRACE(::testing::Message() << (is_atomic ? "atomic" : "READ") << ", end " << end);
+      AnswerWaits waits(a(), b(), is_atomic);
+      if (end != IBV_QPS_UNKNOWN) {
+        ASSERT_EQ(waits.y.to_state(end), 0);
+      } else {
+        ASSERT_EQ(waits.y.ops.destroy_qp(std::exchange(waits.y.qp, nullptr)), 0);
+      }
+      waits.go_on();
+      EXPECT_WC(waits.x.wait(), 1, IBV_WC_SUCCESS);
+      EXPECT_WC(waits.x.wait(), 2, IBV_WC_RETRY_EXC_ERR);
+    }
+}
+
 TEST_P(Conformance, MoreReadsThanTheResponderAllows) {
   QpOptions options;
   options.rd_atomic = 4;

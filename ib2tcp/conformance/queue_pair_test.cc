@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <cerrno>
+#include <utility>
 #include <vector>
 
 #include "ib2tcp/conformance/fixture.h"
@@ -44,6 +45,64 @@ TEST_P(Conformance, StateMachineAndDestroyRules) {
   ASSERT_EQ(y.post_recv(1, {}), 0);
   ASSERT_EQ(x.post_send(2, {}), 0);
   EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+}
+
+// A program that reads its events seldom misses none of them, and finds each once.
+TEST_P(Conformance, NoEventHidesAnother) {
+  QpOptions small;
+  small.send_wr = small.recv_wr = small.sge = 1;
+  constexpr int kPairs = 1100;
+  Endpoint x(a(), small, 4096, kPairs), y(b(), small, 4096);
+  const auto next = [&](ibv_async_event* event) {
+    if (y.ops.get_async_event(y.device.context, event) != 0) return false;
+    y.ops.ack_async_event(event);
+    return true;
+  };
+  ibv_async_event event{};
+  while (next(&event)) continue;  // of cases before
+  std::vector<std::pair<ibv_qp*, ibv_qp*>> pairs;
+  ibv_qp* const own = x.qp;
+  for (std::uint64_t i = 0; i < kPairs; ++i) {
+    auto [from, to] = pairs.emplace_back(x.make_qp(), y.make_qp());
+    ASSERT_EQ(x.to_init(from), 0);
+    ASSERT_EQ(y.to_init(to), 0);
+    ASSERT_EQ(y.to_rtr(to, x.device, from->qp_num), 0);
+    ASSERT_EQ(x.to_rtr(from, y.device, to->qp_num), 0);
+    ASSERT_EQ(x.to_rts(from), 0);
+    x.qp = from;
+    ASSERT_EQ(x.post_rdma(i, IBV_WR_RDMA_WRITE, {}, 0, 0), 0);
+  }
+  x.qp = own;
+  for (int i = 0; i < kPairs; ++i) ASSERT_EQ(x.wait().status, IBV_WC_SUCCESS);
+  ibv_srq_init_attr init{};
+  init.attr.max_wr = init.attr.max_sge = 1;
+  small.srq = y.ops.create_srq(y.pd, &init);
+  ASSERT_NE(small.srq, nullptr);
+  {
+    Endpoint z(b(), small);
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_EQ(z.to_init(z.qp), 0);
+      ASSERT_EQ(z.to_state(IBV_QPS_ERR), 0);
+      ASSERT_EQ(z.to_state(IBV_QPS_RESET), 0);
+    }
+    for (const auto& [from, to] : pairs) {
+      ASSERT_TRUE(next(&event));
+      EXPECT_EQ(event.event_type, IBV_EVENT_COMM_EST);
+      ASSERT_EQ(event.element.qp, to);
+    }
+    ASSERT_TRUE(next(&event));
+    EXPECT_EQ(event.event_type, IBV_EVENT_QP_LAST_WQE_REACHED);
+    EXPECT_EQ(event.element.qp, z.qp);
+    EXPECT_FALSE(next(&event)) << "told twice";
+    ASSERT_EQ(z.to_init(z.qp), 0);
+    ASSERT_EQ(z.to_state(IBV_QPS_ERR), 0);
+    EXPECT_TRUE(next(&event)) << "it has been read";
+  }
+  EXPECT_EQ(y.ops.destroy_srq(small.srq), 0);
+  for (const auto& [from, to] : pairs) {
+    EXPECT_EQ(x.ops.destroy_qp(from), 0);
+    EXPECT_EQ(y.ops.destroy_qp(to), 0);
+  }
 }
 
 TEST_P(Conformance, DestroyAndResetTakeTheirCompletionsAlong) {
