@@ -60,20 +60,28 @@ constexpr std::int64_t kExitWaitNs = 2'000'000'000;
 SpinLock g_join_lock;
 constinit thread_local bool t_is_agent __attribute__((tls_model("initial-exec"))) = false;
 
-void answer_checkpoint_request() {
-  std::string text;
-  bool found = false;
-  Status status = g_job.exchange->get(std::string(g_job.info.epoch) + "/control/checkpoint", &text, &found);
-  if (status.ok() && found) take_part_in_checkpoint(text);
-  if (!is_in_cluster()) return;
-  const std::string name = request_name(own_cluster().running.index);
-  status = g_job.exchange->get(std::string(g_job.info.epoch) + "/control/" + name, &text, &found);
-  if (status.ok() && found) take_part_in_checkpoint(text);
+Status read_request(const std::string& name, std::string* text, bool* found) {
+  return g_job.exchange->get(std::string(g_job.info.epoch) + "/control/" + name, text, found);
 }
 
-void answer_status_request() {
-  const std::uint64_t n = latest_request(g_job.exchange, g_job.info.epoch, "status");
-  if (n <= g_agent.last_status) return;
+Status answer_checkpoint_request() {
+  std::string text;
+  bool found = false;
+  SHADOWIB_TRY(read_request("checkpoint", &text, &found));
+  if (found) take_part_in_checkpoint(text);
+  if (!is_in_cluster()) return {};
+  SHADOWIB_TRY(read_request(request_name(own_cluster().running.index), &text, &found));
+  if (found) take_part_in_checkpoint(text);
+  return {};
+}
+
+Status answer_status_request() {
+  std::string text;
+  bool found = false;
+  Fields fields;
+  SHADOWIB_TRY(read_request("status", &text, &found));
+  const std::uint64_t n = found && decode_fields(text, &fields) ? field_number(fields, "n") : 0;
+  if (n <= g_agent.last_status) return {};
   g_agent.last_status = n;
   std::string json;
   JsonWriter writer(&json);
@@ -90,6 +98,7 @@ void answer_status_request() {
           std::string(g_job.info.epoch) + "/status/" + std::to_string(n) + "/" + std::to_string(g_job.info.member),
           json)
       .ok();
+  return {};
 }
 
 // A look for requests that opens what the next watches hold open.
@@ -108,10 +117,11 @@ int wait_ms() {
   return least;
 }
 
-// What a member does whenever it has been woken, and as long as it is one.
-void look_around() {
+// What a member does whenever it has been woken, and as long as it is one. Not ok: it could not read what it may have
+// been woken for.
+Status look_around() {
   (void)make_descriptor_room().ok();  // a checkpoint that finds none says so
-  end_if_told();
+  const Status told = end_if_told();
   end_with_the_job(g_job.exchange, g_job.info.epoch);
   launcher_take_events(g_job.exchange, g_job.info.epoch);
   if (is_in_cluster()) {
@@ -119,8 +129,8 @@ void look_around() {
     judge_lost_clusters();
     look_at_gates();
   }
-  answer_checkpoint_request();
-  answer_status_request();
+  const Status checkpoint = answer_checkpoint_request(), status = answer_status_request();
+  return !told.ok() ? told : !checkpoint.ok() ? checkpoint : status;
 }
 
 // A member that ends takes with it what a cluster that went back has not got again yet. Nothing wakes the program's
@@ -137,10 +147,17 @@ void stay_until_all_is_sent_again() {
           g_job.info.member);
     }
     raw_sleep_ms(gates_wait_ms());
-    look_around();
+    (void)look_around().ok();
     give_back_descriptor_room();
   }
   g_agent.stays.store(false);
+}
+
+// The exchange is lost: harmless while the job runs. Look again now and then, in case it comes back.
+void wait_for_exchange(const Status& why) {
+  log_line(LogLevel::kDebug, "waiting for requests: %s", why.text());
+  pollfd cancel{g_agent.cancel.load(), POLLIN, 0};
+  ::syscall(SYS_poll, &cancel, 1, kExchangeLostMs);
 }
 
 void* agent_main(void*) {
@@ -161,17 +178,13 @@ void* agent_main(void*) {
     if (g_agent.quit.load()) break;
     replace_closed_descriptors();
     if (status.error() == EMFILE) status = watch_with_room(&token);
-    if (!status.ok() && status.code() != Code::kTimeout) {
-      // The exchange is lost: harmless while the job runs. Look again now and then, in case it comes back.
-      log_line(LogLevel::kDebug, "waiting for requests: %s", status.text());
-      pollfd cancel{g_agent.cancel.load(), POLLIN, 0};
-      ::syscall(SYS_poll, &cancel, 1, kExchangeLostMs);
-      token = 0;
-    }
-    look_around();
+    if (!status.ok() && status.code() != Code::kTimeout) wait_for_exchange(status), token = 0;
+    const Status looked = look_around();
     start_own_checkpoint();
     if (is_in_cluster()) start_forced_clc();
     give_back_descriptor_room();
+    // The watch has moved on, and wakes nobody again for a request that could not be read.
+    if (!looked.ok()) wait_for_exchange(looked), token = 0;
   }
   stay_until_all_is_sent_again();
   tell_of_the_end();

@@ -13,6 +13,7 @@
 #include "hooks/command/coordinator_drive.h"
 #include "hooks/command/coordinator_manifest.h"
 #include "hooks/command/copies.h"
+#include "hooks/command/ending_signals.h"
 #include "hooks/command/federation_view.h"
 #include "hooks/command/silent_member.h"
 #include "hooks/imager/checkpoint_set.h"
@@ -341,8 +342,34 @@ Status CheckpointDrive::commit(CheckpointReport* report) {
 }
 
 // Publishes how it ended and waits, bounded, until every member goes on (or is dead).
-void CheckpointDrive::tell_outcome(const Fields& fields, bool ended_by_kill) {
-  if (!view_.exchange->publish(key("outcome"), encode_fields(fields)).ok() || unheard_) return;
+void CheckpointDrive::tell_outcome(const Fields& fields) {
+  if (publish_outcome(fields).ok() && !unheard_) await_members(false);
+}
+
+// Members stand as long as this command lives, so an exchange that is away for a moment does no harm.
+Status CheckpointDrive::publish_end(const Fields& outcome) {
+  SHADOWIB_TRY(fault_point(Phase::kEndNoted));
+  const Deadline deadline = Deadline::in_ms(kResumeWaitMs);
+  for (;;) {
+    const Status status = publish_outcome(outcome);
+    if (status.ok() || deadline.has_passed()) return status;
+    raw_sleep_ms(kSliceMs);
+  }
+}
+
+// What the caller notes of the end holds only if members hear of it.
+Status CheckpointDrive::tell_to_end(const Fields& outcome, const CheckpointReport& report) {
+  const EndingSignalsWait wait;
+  if (options_.at_kill) options_.at_kill(report);
+  if (const Status status = publish_end(outcome); !status.ok())
+    return Status::of(Code::kIo, 0, "%.150s is committed, but the job goes on: it could not be told to end: %.150s",
+                      report.set_path.c_str(), status.text());
+  // Guests hear of it so; they would end by themselves, but later.
+  (void)view_.exchange->publish(end_key(view_.epoch), encode_fields({{"why", "its job was saved and ended"}})).ok();
+  return {};
+}
+
+void CheckpointDrive::await_members(bool ended_by_kill) {
   const Deadline deadline = Deadline::in_ms(kResumeWaitMs);
   Collection done(*view_.exchange, key("done"), indices());
   while (!done.complete() && !deadline.has_passed()) {
@@ -397,7 +424,7 @@ Status CheckpointDrive::run(CheckpointReport* report) {
   *report = {};
   Status status = drive(report);
   if (perhaps_there_) {  // its images must stay, so members hear of a set; they are not killed for it
-    tell_outcome({{"committed", report->set_path}, {"kill", "0"}}, false);
+    tell_outcome({{"committed", report->set_path}, {"kill", "0"}});
     return Status::of(status.code(), status.error(), "%.200s; is %.120s there? `shadowib verify` tells",
                       status.text(), report->set_path.c_str());
   }
@@ -407,7 +434,7 @@ Status CheckpointDrive::run(CheckpointReport* report) {
       reason["again"] = worth_another(status) ? "1" : "0";
       (void)view_.exchange->publish(key("fail/command"), encode_fields(reason)).ok();
       (void)view_.exchange->claim(key("abort"), status.text()).ok();
-      tell_outcome({{"aborted", status.text()}}, false);
+      tell_outcome({{"aborted", status.text()}});
     }
     if (!staging_.empty()) (void)store_->discard(staging_).ok();
     remove_near();
@@ -415,11 +442,14 @@ Status CheckpointDrive::run(CheckpointReport* report) {
   }
   SHADOWIB_TRY(fault_point(Phase::kCommitted));
   if (options_.kill && options_.before_kill) options_.before_kill(*report);
-  if (options_.kill)  // guests hear of it so; they would end by themselves, but later
-    (void)view_.exchange->publish(end_key(view_.epoch), encode_fields({{"why", "its job was saved and ended"}})).ok();
   Fields outcome{{"committed", report->set_path}, {"kill", options_.kill ? "1" : "0"}};
   outcome.merge(decision_);
-  tell_outcome(outcome, options_.kill);
+  if (options_.kill) {
+    SHADOWIB_TRY(tell_to_end(outcome, *report));
+    await_members(true);
+  } else {
+    tell_outcome(outcome);
+  }
   forget_earlier();
   return {};
 }

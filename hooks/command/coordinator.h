@@ -55,6 +55,9 @@ struct CheckpointOptions {
   // May be empty. With `kill`: called once the set is committed, before members are told to end. The end of the
   // members may end the caller too: in a pid namespace, a container, a job step.
   std::function<void(const CheckpointReport&)> before_kill;
+  // Likewise, behind it and right before members are told: SIGINT, SIGTERM and SIGHUP wait until they are. To be
+  // quick.
+  std::function<void(const CheckpointReport&)> at_kill;
 };
 
 struct MemberReport {
@@ -105,6 +108,7 @@ struct CheckpointReport {
 //   `kIo`: the directory or the exchange failed (ENOSPC, EACCES...), with the path.
 //   `kVersion`: a member speaks another protocol.
 // A CLC's set may be there although this returns an error: its decision (job/cluster.h) says whether it counts.
+// With `kill` an error after options.at_kill: the set is committed, members could not be told to end, and run on.
 Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report);
 
 }  // namespace shadowib

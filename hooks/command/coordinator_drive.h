@@ -98,7 +98,13 @@ class CheckpointDrive {
   Status judge_silent();
   Status failure_of_members(const std::string& abort_text);
   Status commit(CheckpointReport* report);
-  void tell_outcome(const Fields& fields, bool ended_by_kill);
+  Status publish_outcome(const Fields& fields) {
+    return view_.exchange->publish(key("outcome"), encode_fields(fields));
+  }
+  void await_members(bool ended_by_kill);
+  void tell_outcome(const Fields& fields);
+  Status publish_end(const Fields& outcome);
+  Status tell_to_end(const Fields& outcome, const CheckpointReport& report);
   void forget_earlier();
   void show_progress(std::size_t saved);
   std::string id() const { return checkpoint_id(cluster_, n_); }

@@ -44,6 +44,7 @@ enum class Phase : int {
   kCopied = 225,     // all copies are there and checked; the set is about to be committed
   kRenamed = 228,    // the set of a cluster is there; it counts once that is claimed
   kCommitted = 230,  // the set is committed; the outcome follows
+  kEndNoted = 232,   // --kill: the history says that the job ends; members are about to be told
   // In the restart command, when clusters of a federation go back in their epoch (command/recovery.h).
   kRecoveryClaimed = 240,  // its number is claimed; members are about to be told
   kRecoveryEnded = 250,    // who goes back has ended; the line is about to be published

@@ -294,13 +294,27 @@ void flush_after(const CheckpointArguments& arguments, const FarSettings& settin
     std::fprintf(stderr, "shadowib: the set is not in %s: %s\n", settings.spec.text().c_str(), status.text());
 }
 
-// Follows each commit. With --kill it comes before the members end: a restarted job's command, started by a member,
-// ends with the members' pid namespace.
-void follow_commit(const CheckpointArguments& arguments, const CheckpointOptions& options, const FarSettings& far,
-                   const CheckpointReport& report, std::int64_t took_ns) {
+// With --kill this says that the job has ended, so members hear of it next.
+void note_commit(const CheckpointArguments& arguments, const CheckpointOptions& options,
+                 const CheckpointReport& report, std::int64_t took_ns) {
   note_event(options.directory, options.job, committed_event(report, took_ns, options.kill));
-  if (options.choice) note_rates(options, report);
   keep_metrics(arguments.metrics, options.directory, options.job);
+}
+
+// The history has said so already.
+void note_no_end(const CheckpointOptions& options, const CheckpointReport& report, const Status& status) {
+  note_event(options.directory, options.job,
+             HistoryEvent("kill_failed")
+                 .add("set", fs::path(report.set_path).filename().string())
+                 .add("number", report.number)
+                 .add("error", status.text()));
+}
+
+// Follows each commit, and may take long. With --kill it comes before the members end: a restarted job's command,
+// started by a member, ends with the members' pid namespace. It may be broken off, and then the job goes on.
+void follow_commit(const CheckpointArguments& arguments, const CheckpointOptions& options, const FarSettings& far,
+                   const CheckpointReport& report) {
+  if (options.choice) note_rates(options, report);
   if (!report.cluster) flush_after(arguments, far, report);
   // The new set is what counts: that an old one stays is told, and no failure.
   if (Status s = remove_old_sets(arguments.common, options.job, report.cluster.has_value(), arguments.keep); !s.ok())
@@ -346,10 +360,15 @@ int checkpoint_portable(const CheckpointArguments& arguments, CheckpointOptions&
                               .job = options.job,
                               .kill = arguments.kill,
                               .timeout_ms = static_cast<int>(arguments.timeout_s * 1000),
-                              .committed = {}};
+                              .committed = {},
+                              .at_kill = {}};
+  std::int64_t took_ns = 0;
   portable.committed = [&](const CheckpointReport& committed) {
-    follow_commit(arguments, options, nowhere, committed, monotonic_ns() - began_ns);
+    took_ns = monotonic_ns() - began_ns;
+    if (!options.kill) note_commit(arguments, options, committed, took_ns);
+    follow_commit(arguments, options, nowhere, committed);
   };
+  portable.at_kill = [&](const CheckpointReport& committed) { note_commit(arguments, options, committed, took_ns); };
   CheckpointReport report;
   if (const Status status = save_portable(portable, &report); !status.ok()) {
     if (status.code() != Code::kNotFound && status.code() != Code::kBusy)
@@ -394,12 +413,19 @@ int checkpoint(CheckpointArguments& arguments) {
   CheckpointReport report;
   Status status;
   const std::int64_t began_ns = monotonic_ns();
+  std::int64_t until_commit_ns = 0;
+  bool says_end = false;  // the history
   {
     auto watcher = std::make_unique<Watcher>(options);
     options.progress = [&](const CheckpointProgress& progress) { watcher->set(progress); };
     options.before_kill = [&](const CheckpointReport& committed) {
       watcher.reset();  // or it would draw over what follows
-      follow_commit(arguments, options, far, committed, monotonic_ns() - began_ns);
+      until_commit_ns = monotonic_ns() - began_ns;
+      follow_commit(arguments, options, far, committed);
+    };
+    options.at_kill = [&](const CheckpointReport& committed) {
+      note_commit(arguments, options, committed, until_commit_ns);
+      says_end = true;
     };
     status = run_checkpoint(options, &report);
   }
@@ -410,12 +436,17 @@ int checkpoint(CheckpointArguments& arguments) {
   }
   const std::int64_t took_ns = monotonic_ns() - began_ns;
   if (!status.ok()) {
-    if (status.code() != Code::kNotFound && status.code() != Code::kBusy)
+    if (says_end)
+      note_no_end(options, report, status);
+    else if (status.code() != Code::kNotFound && status.code() != Code::kBusy)
       (void)append_history(common.directory, options.job, failed_event(status, took_ns, options.cluster)).ok();
     keep_metrics(arguments.metrics, common.directory, options.job);
     return fail(common, status);
   }
-  if (!options.kill) follow_commit(arguments, options, far, report, took_ns);
+  if (!options.kill) {
+    note_commit(arguments, options, report, took_ns);
+    follow_commit(arguments, options, far, report);
+  }
   if (common.json)
     print_json(report_json(report));
   else

@@ -29,7 +29,8 @@ constexpr char kHistoryExamples[] =
     "  shadowib history                     the jobs of --dir that have a history\n"
     "  shadowib history demo --last 20      the newest events of a job, one a line\n"
     "  shadowib history demo --json | jq '.events[] | select(.event == \"failure\")'\n\n"
-    "Every command adds to it: started, checkpoint, checkpoint_failed, clc, clc_failed (of one cluster),\n"
+    "Every command adds to it: started, checkpoint, checkpoint_failed, kill_failed, clc, clc_failed (of one "
+    "cluster),\n"
     "recovery, recovery_failed (of clusters),\n"
     "restart, restart_failed, failure, ended. Times are UTC. It lies in DIR/history/J as JSON lines, and gc leaves\n"
     "it; remove the directory to forget it.\n";

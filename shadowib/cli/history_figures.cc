@@ -10,7 +10,8 @@ RestartReason reason_after(const PastEvent& e, RestartReason before) {
   if (e.name == "failure") return RestartReason::kAfterFailure;
   if (e.name == "ended") return before == RestartReason::kAfterFailure ? before : RestartReason::kPlanned;
   if (e.name == "checkpoint") return e.number("kill") != 0 ? RestartReason::kPlanned : RestartReason::kUnknown;
-  return e.name == "started" || e.name == "restart" ? RestartReason::kUnknown : before;
+  const bool runs = e.name == "started" || e.name == "restart" || e.name == "kill_failed";
+  return runs ? RestartReason::kUnknown : before;
 }
 
 }  // namespace

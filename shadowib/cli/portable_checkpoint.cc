@@ -11,6 +11,7 @@
 #include <map>
 #include <sstream>
 
+#include "hooks/command/ending_signals.h"
 #include "hooks/imager/set/manifest.h"
 #include "hooks/job/job_directory.h"
 #include "hooks/job/protocol.h"
@@ -104,8 +105,7 @@ class Checkpoint {
     SHADOWIB_TRY(await_answers());
     SHADOWIB_TRY(commit());
     if (options_.committed) options_.committed(report_);
-    committed_ = true;
-    request_.decide(true);
+    decide();
     if (options_.kill) await_ends();
     return {};
   }
@@ -255,6 +255,13 @@ class Checkpoint {
     report_.generation = manifest.generation;
     report_.commit_ns = monotonic_ns() - began_ns;
     return {};
+  }
+
+  void decide() {
+    const EndingSignalsWait wait;
+    if (options_.kill && options_.at_kill) options_.at_kill(report_);
+    committed_ = true;
+    request_.decide(true);
   }
 
   // They end by themselves. One that hangs is left to the caller, who sees the job alive.

@@ -14,6 +14,8 @@ struct PortableCheckpoint {
   int timeout_ms = 60000;
   // Called once the set is committed, before processes are told to end.
   std::function<void(const CheckpointReport&)> committed;
+  // With `kill`: called behind it, right before they are told. SIGINT, SIGTERM and SIGHUP wait until they are.
+  std::function<void(const CheckpointReport&)> at_kill;
 };
 
 // On failure nothing is committed, and the processes go on.

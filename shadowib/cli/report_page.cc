@@ -17,6 +17,7 @@ const std::vector<std::pair<const char*, const char*>>& kinds() {  // of events:
   static const std::vector<std::pair<const char*, const char*>> kKinds = {{"started", "started"},
                                                                           {"checkpoint", "checkpoint"},
                                                                           {"checkpoint_failed", "not taken"},
+                                                                          {"kill_failed", "not ended"},
                                                                           {"clc", "CLC"},
                                                                           {"clc_failed", "no CLC"},
                                                                           {"recovery", "recovery"},

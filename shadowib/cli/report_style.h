@@ -28,7 +28,7 @@ svg text { fill: var(--soft); font-size: 12px; } .mid { text-anchor: middle; } .
 .line.series { stroke: var(--series); } .band.series, .point.series { fill: var(--series); }
 .event-started, .event-ended { fill: var(--soft); stroke: var(--soft); } .event-checkpoint, .event-clc { fill: var(--series); stroke: var(--series); }
 .event-restart { fill: var(--good); stroke: var(--good); }
-.event-failure, .event-checkpoint_failed, .event-clc_failed, .event-restart_failed, .event-recovery_failed { fill: var(--bad); stroke: var(--bad); }
+.event-failure, .event-checkpoint_failed, .event-kill_failed, .event-clc_failed, .event-restart_failed, .event-recovery_failed { fill: var(--bad); stroke: var(--bad); }
 .point { stroke: none; } .point circle:hover { stroke: var(--text); stroke-width: 2; }
 rect:hover { opacity: .75; }
 .phase-stop { fill: var(--stop); background: var(--stop); } .phase-settle { fill: var(--settle); background: var(--settle); }

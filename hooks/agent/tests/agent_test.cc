@@ -3,10 +3,12 @@
 #include <thread>
 
 #include "hooks/agent/tests/agent_fixture.h"
+#include "hooks/agent/tests/relay.h"
 #include "hooks/imager/checkpoint_set.h"
 #include "hooks/job/members.h"
 #include "hooks/job/protocol.h"
 #include "shadowib/base/descriptors.h"
+#include "shadowib/exchange/tests/redis_server.h"
 
 namespace shadowib {
 namespace {
@@ -259,6 +261,20 @@ TEST_F(AgentTest, AProgramThatHasClosedOurDescriptorsIsFoundAndRefused) {
 }
 
 // Kill, restart, checkpoint the restarted, kill, restart: the counters go on from where they were saved.
+// The watch has told of it already, and the connection breaks below the question for it.
+TEST_F(AgentTest, ARequestThatCouldNotBeReadIsLookedForAgain) {
+  if (!RedisServer::available()) GTEST_SKIP() << "there is no redis-server; ci/setup installs it";
+  const RedisServer server;
+  Relay relay(server.port());
+  exchange_ = server.uri();
+  start(1, {{"SHADOWIB_EXCHANGE", relay.uri()}});
+  ASSERT_TRUE(checkpoint().ok());  // behind it the agent looks for a request by the next one only
+  relay.drop_request("checkpoint");
+  const Status status = checkpoint(false, 20000);
+  EXPECT_TRUE(status.ok()) << status.text();
+  EXPECT_TRUE(relay.dropped());
+}
+
 TEST_F(AgentTest, RestartOfARestartGoesOn) {
   start(2);
   for (int generation = 1; generation <= 2; ++generation) {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <string_view>
 
 namespace shadowib {
 namespace {
@@ -27,18 +28,6 @@ int make_socket() { return ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); }
 void end(int fd) {
   ::shutdown(fd, SHUT_RDWR);
   ::close(fd);
-}
-
-// False once the connection is over.
-bool pass_on(int from, int to) {
-  char bytes[16384];
-  const ssize_t got = ::read(from, bytes, sizeof(bytes));
-  for (ssize_t sent = 0; sent < got;) {
-    const ssize_t n = ::send(to, bytes + sent, static_cast<std::size_t>(got - sent), MSG_NOSIGNAL);
-    if (n <= 0) return false;
-    sent += n;
-  }
-  return got > 0;
 }
 
 }  // namespace
@@ -71,11 +60,6 @@ void Relay::cut() {
 
 void Relay::mend() { cut_ = false; }
 
-void Relay::drop() {
-  drops_ = true;
-  wake();
-}
-
 void Relay::wake() const { ::eventfd_write(wake_, 1); }
 
 void Relay::accept_one() {
@@ -97,6 +81,26 @@ void Relay::end_all() {
   pairs_.clear();
 }
 
+// False once the connection is over.
+bool Relay::pass_on(int from, int to, bool asks) {
+  char bytes[16384];
+  const ssize_t got = ::read(from, bytes, sizeof(bytes));
+  if (got <= 0) return false;
+  const std::string_view text(bytes, static_cast<std::size_t>(got));
+  const char* drops = drops_;
+  if (asks && drops != nullptr && text.find(drops) != std::string_view::npos) {
+    drops_ = nullptr;
+    dropped_ = true;
+    return false;
+  }
+  for (std::size_t sent = 0; sent < text.size();) {
+    const ssize_t n = ::send(to, bytes + sent, text.size() - sent, MSG_NOSIGNAL);
+    if (n <= 0) return false;
+    sent += static_cast<std::size_t>(n);
+  }
+  return true;
+}
+
 void Relay::run() {
   while (!ends_) {
     std::vector<pollfd> polled{{wake_, POLLIN, 0}, {listener_, POLLIN, 0}};
@@ -107,13 +111,13 @@ void Relay::run() {
     if (::poll(polled.data(), polled.size(), -1) < 0) continue;
     eventfd_t value = 0;
     ::eventfd_read(wake_, &value);
-    if (cut_ || drops_.exchange(false)) {
+    if (cut_) {
       end_all();
     } else {
       for (std::size_t i = 0; i < pairs_.size(); ++i) {
         auto& [client, server] = pairs_[i];
-        const bool lasts = (polled[2 + 2 * i].revents == 0 || pass_on(client, server)) &&
-                           (polled[3 + 2 * i].revents == 0 || pass_on(server, client));
+        const bool lasts = (polled[2 + 2 * i].revents == 0 || pass_on(client, server, true)) &&
+                           (polled[3 + 2 * i].revents == 0 || pass_on(server, client, false));
         if (lasts) continue;
         end(client), end(server);
         client = -1;

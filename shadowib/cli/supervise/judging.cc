@@ -1,4 +1,5 @@
 // What has become of the job: it goes on, has failed, has a result, or was saved.
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -18,6 +19,13 @@ namespace {
 
 constexpr std::int64_t kGraceNs = 5'000'000'000;
 constexpr std::int64_t kUnreadableNs = 60'000'000'000;
+
+// When a command last began to write to it: each has a file of its own. A quick one's lock may come and go unseen.
+std::int64_t history_written_ns(const std::string& directory, const std::string& job) {
+  struct stat info {};
+  if (::stat(history_path(directory, job).c_str(), &info) != 0) return 0;
+  return info.st_mtim.tv_sec * std::int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
+}
 
 }  // namespace
 
@@ -40,6 +48,10 @@ bool Supervisor::judge(int wait_status, End* end) {
   const bool lost_host = job_.is_restart() && !job_.has_command() && WIFEXITED(wait_status) &&
                          WEXITSTATUS(wait_status) == kLostHost && ending_signal_ == 0;
   const bool has_died = dead != nullptr && ending_signal_ == 0;
+  const std::int64_t written_ns = history_written_ns(settings_.common.directory, settings_.job);
+  if (!lives.other.empty() || written_ns != std::exchange(history_written_ns_, written_ns)) command_seen_ = true;
+  if (lives.other.empty() && command_seen_ && dead == nullptr && lives.any_alive())
+    command_seen_ = !note_broken_off();
   if (!lost_host && !has_died && !over) return false;
   std::vector<PastEvent> events;
   if (const Status s = read_events(settings_, &events); !s.ok() && ending_signal_ == 0) {
@@ -133,13 +145,38 @@ bool Supervisor::came_back() const {
 
 // An operator, a signal or a batch system has had it saved and ended, since the present start.
 bool Supervisor::was_saved(const std::vector<PastEvent>& events) const {
+  return was_told_to_end() || ends_on_request(events) > saves_before_;
+}
+
+bool Supervisor::was_told_to_end() const {
   const std::string& directory = settings_.common.directory;
   const std::string epoch = present_epoch(directory, settings_.job);
   std::string uri = exchange_of(settings_.common, settings_.job);
-  if (epoch != epoch_before_ && settle_exchange(job_paths(directory, settings_.job).password, &uri).ok() &&
-      !saved_before_end(uri, epoch).empty())
-    return true;
-  return ends_on_request(events) > saves_before_;
+  return epoch != epoch_before_ && settle_exchange(job_paths(directory, settings_.job).password, &uri).ok() &&
+         !saved_before_end(uri, epoch).empty();
+}
+
+// A command that was killed between what it noted in the history and what it had to tell the members: they go on, and
+// what becomes of them later is no save. False: look again. A command that has told them ends after them. So members
+// that live once its lock is free were told nothing.
+bool Supervisor::note_broken_off() {
+  std::vector<PastEvent> events;
+  if (!read_events(settings_, &events).ok()) return false;
+  if (ends_on_request(events) <= saves_before_) return true;
+  Lives lives;
+  if (!look_who_lives(settings_.common.directory, settings_.job, &lives).ok() || !lives.other.empty()) return false;
+  if (!lives.any_alive() || lives.first_dead(dead_before_) != nullptr || was_told_to_end()) return true;
+  const auto set = std::find_if(events.rbegin(), events.rend(),
+                                [](const PastEvent& e) { return e.name == "checkpoint" && e.number("kill") != 0; });
+  const std::string why = "the command was broken off, and the job goes on";
+  tell(settings_, set->text("set") + ": " + why);
+  note_event(settings_.common.directory, settings_.job,
+             HistoryEvent("kill_failed")
+                 .add("set", set->text("set"))
+                 .add("number", static_cast<std::uint32_t>(set->number("number")))
+                 .add("error", why));
+  saves_before_ = read_events(settings_, &events).ok() ? ends_on_request(events) : saves_before_ + 1;
+  return true;
 }
 
 // Members that outlive the process that was told have not heard of it. One that saves the job has its time. False:

@@ -36,7 +36,7 @@ RunTime run_time(const std::vector<PastEvent>& events, std::int64_t now_ms) {
     since_ms = -1;
   };
   for (const PastEvent& e : events) {
-    if (e.name == "started" || e.name == "restart") {
+    if (e.name == "started" || e.name == "restart" || e.name == "kill_failed") {
       stop(e.time_ms);
       since_ms = e.time_ms;
     } else if (e.name == "failure" && since_ms >= 0) {

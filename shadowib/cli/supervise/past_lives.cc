@@ -11,14 +11,16 @@ std::uint32_t planned_end(const std::vector<PastEvent>& events) {
   for (const PastEvent& e : events) {
     if (e.name == "checkpoint")
       set = e.number("kill") != 0 ? static_cast<std::uint32_t>(e.number("number")) : kFromTheBeginning;
-    if (e.name == "started" || e.name == "restart" || e.name == "failure") set = kFromTheBeginning;
+    if (e.name == "started" || e.name == "restart" || e.name == "failure" || e.name == "kill_failed")
+      set = kFromTheBeginning;
   }
   return set;
 }
 
 std::int64_t ends_on_request(const std::vector<PastEvent>& events) {
   return std::count_if(events.begin(), events.end(),
-                       [](const PastEvent& e) { return e.name == "checkpoint" && e.number("kill") != 0; });
+                       [](const PastEvent& e) { return e.name == "checkpoint" && e.number("kill") != 0; }) -
+         count_events(events, "kill_failed");
 }
 
 std::int64_t count_events(const std::vector<PastEvent>& events, std::string_view name) {

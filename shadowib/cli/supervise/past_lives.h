@@ -11,7 +11,7 @@ namespace shadowib::cli {
 
 // The set after which the job was ended on request, if that is the last thing that is known; else kFromTheBeginning.
 std::uint32_t planned_end(const std::vector<PastEvent>& events);
-// How many such sets there are.
+// How many such sets there are, but for those after which the job went on (kill_failed).
 std::int64_t ends_on_request(const std::vector<PastEvent>& events);
 
 std::int64_t count_events(const std::vector<PastEvent>& events, std::string_view name);

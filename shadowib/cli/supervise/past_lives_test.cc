@@ -18,7 +18,8 @@ std::vector<PastEvent> past(const std::vector<std::string>& lines) {
 
 const std::string kStarted = R"("event":"started")", kSaved = R"("event":"checkpoint","number":3,"kill":false)",
                   kSavedAndEnded = R"("event":"checkpoint","number":4,"kill":true)",
-                  kRestarted = R"("event":"restart","number":4)", kFailed = R"("event":"failure","member":0)";
+                  kRestarted = R"("event":"restart","number":4)", kFailed = R"("event":"failure","member":0)",
+                  kNotEnded = R"("event":"kill_failed","number":4)";
 
 TEST(PastLives, AnEndOnRequestIsPlannedUntilTheNextLife) {
   EXPECT_EQ(planned_end({}), kFromTheBeginning);
@@ -26,6 +27,8 @@ TEST(PastLives, AnEndOnRequestIsPlannedUntilTheNextLife) {
   EXPECT_EQ(planned_end(past({kStarted, kSavedAndEnded, kRestarted})), kFromTheBeginning);
   EXPECT_EQ(planned_end(past({kStarted, kSavedAndEnded, kRestarted, kFailed})), kFromTheBeginning);
   EXPECT_EQ(planned_end(past({kStarted, kSaved})), kFromTheBeginning);
+  EXPECT_EQ(planned_end(past({kStarted, kSavedAndEnded, kNotEnded})), kFromTheBeginning);
+  EXPECT_EQ(ends_on_request(past({kStarted, kSavedAndEnded, kNotEnded, kSavedAndEnded})), 1);
   EXPECT_EQ(ends_on_request(past({kStarted, kSaved, kSavedAndEnded, kRestarted, kSavedAndEnded})), 2);
   EXPECT_EQ(count_events(past({kStarted, kSaved, kRestarted, kStarted}), "started"), 2);
 }

@@ -47,6 +47,8 @@ class Supervisor {
   End failed(const std::string& how, const MemberLife* who, int wait_status);
   bool came_back() const;
   bool was_saved(const std::vector<PastEvent>& events) const;
+  bool was_told_to_end() const;
+  bool note_broken_off();
   void note_failure(const std::string& how, const MemberLife* who) const;
   void note_committed();
   void take_checkpoints();
@@ -97,6 +99,8 @@ class Supervisor {
   double save_time_s_ = -1;  // that a save is to have; negative: nobody knows
   bool hurried_ = false, time_over_ = false, saved_ = false;
   int ending_signal_ = 0, result_ = 0;
+  bool command_seen_ = false;  // of a checkpoint, perhaps, that may be broken off
+  std::int64_t history_written_ns_ = 0;
   std::int64_t alone_since_ns_ = 0;  // members live, and nobody who was told to end them
   std::string why_;                  // the last failure
 };

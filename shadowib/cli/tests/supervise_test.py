@@ -21,6 +21,7 @@ BUILD = pathlib.Path(sys.argv[1]).resolve()
 SHADOWIB = BUILD / "bin" / "shadowib"
 TIMEOUT_S = 120
 GIVEN_UP, SAVED = 70, 75
+IO = 6
 BUSY = 11
 LOST_HOST = 21
 
@@ -707,6 +708,57 @@ class Supervise(unittest.TestCase):
         with open(image, "r+b") as file:
             file.truncate(image.stat().st_size // 2)
         self.assertIn("none of the job's 1 sets can be restarted", self.end(self.supervise_pair(), GIVEN_UP))
+
+    def broken_off(self, *options, **variables):
+        """A member, and `checkpoint --kill` whose command does not come to tell it of its end."""
+        (self.top / "roles").write_text(ROLES)
+        for name in ("stays", "end", "far-called"):
+            (self.top / name).unlink(missing_ok=True)
+        process = self.supervise("--interval", "1000", command=(sys.executable, "roles", "stay"))
+        self.wait_for("a member", lambda: (self.top / "stays").exists(), process)
+        command = self.start(SHADOWIB, "checkpoint", "demo", "--kill", "--dir", self.dir, *options, env={**self.env, **variables})
+        return process, command
+
+    def test_a_save_that_is_broken_off_at_the_far_place(self):
+        """The set is committed, and the command is ended while it copies it. The job goes on, and its end is its own."""
+        far = self.top / "far"
+        far.write_text("#!/bin/sh\n>far-called\nexec sleep 1000\n")
+        far.chmod(0o755)
+        process, command = self.broken_off("--flush", "all", "--far", f"exec:{far}")
+        self.wait_for("the copy", lambda: (self.top / "far-called").exists(), process)
+        command.terminate()
+        self.assertEqual(command.wait(TIMEOUT_S), -signal.SIGTERM)
+        (self.top / "end").touch()
+        self.end(process, 0)
+        self.assertNotIn("checkpoint", [e["event"] for e in self.events()])
+
+    def test_a_save_that_is_broken_off_before_it_is_told(self):
+        """By SIGKILL, at the only moment when the history says more than the members know. A death later is a death."""
+        process, command = self.broken_off(SHADOWIB_FAULT="232:crash")
+        self.assertEqual(command.wait(TIMEOUT_S), -signal.SIGKILL)
+        self.wait_for("the supervisor's note", lambda: "kill_failed" in [e["event"] for e in self.events()], process)
+        (pid,) = [m["pid"] for m in self.members() if m["alive"]]
+        os.kill(pid, signal.SIGKILL)
+        self.wait_for("a restart", lambda: "restored 1 process" in process.log.read_text(), process)
+        (self.top / "end").touch()
+        self.end(process, 0)
+        self.assertEqual([e["event"] for e in self.events()], ["started", "checkpoint", "kill_failed", "failure", "restart", "ended"])
+
+    def test_a_save_whose_end_cannot_be_told(self):
+        process, command = self.broken_off(SHADOWIB_FAULT="232:fail")
+        self.assertEqual(command.wait(TIMEOUT_S), IO, command.log.read_text())
+        self.assertIn("is committed, but the job goes on", command.log.read_text())
+        (self.top / "end").touch()
+        self.end(process, 0)
+        self.assertEqual([e["event"] for e in self.events()], ["started", "checkpoint", "kill_failed", "ended"])
+
+    def test_a_save_that_is_told_although_a_signal_comes(self):
+        process, command = self.broken_off(SHADOWIB_FAULT="232:stop")
+        self.wait_for("the command to stop", lambda: "T (stopped)" in (pathlib.Path("/proc") / str(command.pid) / "status").read_text())
+        command.terminate()
+        command.send_signal(signal.SIGCONT)
+        self.end(process, SAVED)
+        self.assertEqual([e["event"] for e in self.events()], ["started", "checkpoint"])
 
     def test_files_of_a_set_before_the_last(self):
         """The job was saved and ended, and that set is damaged. Its files go back to the set that is taken instead."""
