@@ -9,6 +9,7 @@ Usage: ci/documents.py      exit code 1 if something is wrong
   - no two rows of the tables of INDEXES begin alike
   - examples of man pages fit into 80 columns
   - docs/guide/troubleshooting.md quotes messages that the sources have; words in capitals stand for names and numbers
+  - refusals of what cannot be captured say what to do, behind a semicolon, or have a row there
 """
 import pathlib
 import re
@@ -20,6 +21,8 @@ VERBS = "docs/reference/verbs.md"
 MAN, MAN_COLUMNS = "docs/man", 80
 INDEXES = ("README.md", "docs/README.md", "docs/internals/decisions/README.md", "docs/internals/architecture.md")
 TROUBLES = "docs/guide/troubleshooting.md"
+REFUSING = ("hooks/imager/descriptors/capture/*.cc", "hooks/imager/save/mapping_table.cc", "hooks/imager/save/process_state.cc",
+            "hooks/imager/save/timers.cc")
 CENSUS = "shadowib/abi/verbs.def"
 STATES = "docs/reference/process-state.md"
 STATE_CENSUS = "hooks/imager/kernel_state.def"
@@ -34,6 +37,7 @@ LITERALS = re.compile(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*')
 # What stands for a name or a number in a quoted message, and the fewest characters of the rest that tell anything.
 PLACEHOLDER = re.compile(r"\b[A-Z]+\b|\.\.\.|'")
 LEAST_PART = 6
+LEAST_REASON = 12  # of a message that a row explains
 PREFIXES = {"ibv_cq_ex": "ibv_wc_", "ibv_wq": "ibv_wq_"}
 NAMES = {"ibv_wq_post_recv": "ibv_post_wq_recv", "ibv_query_rt_values": "ibv_query_rt_values_ex", "ibv_wc_start_poll": "ibv_start_poll",
          "ibv_wc_next_poll": "ibv_next_poll", "ibv_wc_end_poll": "ibv_end_poll"}
@@ -140,6 +144,20 @@ def check_messages(text: str, messages: str) -> list[str]:
     return found
 
 
+def check_refusals(name: str, text: str, rows: str) -> list[str]:
+    """Not those that pass by themselves (EAGAIN), nor those whose words are a parameter (%s at the end)."""
+    known = [part.strip(" ,:;()") for message in re.findall(r"`([^`]+)`", rows) for part in PLACEHOLDER.split(message)]
+    known = [part for part in known if len(part) >= LEAST_REASON]
+    found = []
+    for match in re.finditer(r"return (?:refuse\w*\(|Status(?:::of)?\(Code::kRefused\b)[^\n]*(?:\n[^\n]*?)*?;\n", text):
+        literals = [re.sub(r'"\s*"', "", literal[0])[1:-1] for literal in LITERALS.finditer(match[0])]
+        said = "".join(literals)
+        passes = "EAGAIN" in match[0] or any(literal.endswith("%s") for literal in literals)
+        if " " in said and ";" not in said and not passes and not any(part in said for part in known):
+            found.append(f"{name}:{text.count(chr(10), 0, match.start()) + 1}: no word of what to do, here or in {TROUBLES}: {said}")
+    return found
+
+
 def check_rows(name: str, text: str) -> list[str]:
     """No two rows of a table of links begin alike: two changes that added to one row were merged as two."""
     found, seen = [], set()
@@ -179,6 +197,9 @@ def complaints() -> list[str]:
     sources = [p.read_text() for room in ("hooks", "shadowib", "ib2tcp", "libraries") for p in sorted((ROOT / room).rglob("*"))
                if p.suffix in (".cc", ".h") and not p.stem.endswith("_test")]
     found += check_messages((ROOT / TROUBLES).read_text(), messages_of(sources))
+    for pattern in REFUSING:
+        for path in sorted(ROOT.glob(pattern)):
+            found += check_refusals(str(path.relative_to(ROOT)), path.read_text(), (ROOT / TROUBLES).read_text())
     found += check_table(VERBS, (ROOT / VERBS).read_text(), VERB_COLUMNS, census((ROOT / CENSUS).read_text()))
     return found + check_table(STATES, (ROOT / STATES).read_text(), STATE_COLUMNS, state_census((ROOT / STATE_CENSUS).read_text()))
 

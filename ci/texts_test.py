@@ -85,6 +85,18 @@ class Documents(unittest.TestCase):
     def verbs(self, text, census):
         return documents.check_table("x.md", text, documents.VERB_COLUMNS, census)
 
+    def test_refusals_say_what_to_do(self):
+        rows = "| `it is what a row explains` | why | remedy |"
+        good = ('return refuse(fd, "pipe", "it is odd; close it");\n'
+                'return refuse(area, "it is odd",\n              "; unmap it");\n'
+                'return refuse_child(t, c, "it ends just now", EAGAIN);\n'
+                'return refuse(fd, "pipe", "as we know it is what a row explains");\n'
+                'return Status::of(Code::kRefused, error, "descriptor %d: %s", fd, why);\n')
+        self.assertEqual(documents.check_refusals("x.cc", good, rows), [])
+        bad = 'a;\nreturn refuse(fd, "pipe",\n              "it is odd");\nreturn Status(Code::kRefused, 0, "more than 64 things");\n'
+        found = documents.check_refusals("x.cc", bad, rows)
+        self.assertEqual([line.split(": ")[0] for line in found], ["x.cc:2", "x.cc:4"])
+
     def test_the_table_of_verbs_is_that_of_the_census(self):
         census = documents.census("func ibv_a 1.1 shadow int -\nfunc ibv_b 1.1 refuse int -\nslot ibv_cq_ex.read_c - shadow zero -\n"
                                   "func ibv_private PRIVATE refuse int -\nfunc ibv_a 1.0@ refuse int -\n")

@@ -270,7 +270,7 @@ class TableBuilder {
         area = head;
         have = true;
         // The line is gone when the flags come.
-        if (area.path_bytes >= sizeof(scratch_path_)) return refuse(area, "its path is too long", "");
+        if (area.path_bytes >= sizeof(scratch_path_)) return refuse(area, "its path is too long", "; use a shorter one");
         __builtin_memcpy(path, area.path, area.path_bytes + 1);
         area.path = path;
       } else if (const char* flags = find_line(line, "VmFlags:")) {
@@ -361,7 +361,7 @@ class TableBuilder {
   }
 
   Status add_vdso(const Area& area) {
-    if (vdso_->piece_count == kMaxVdsoPieces) return refuse(area, "more parts of the vdso than known", "");
+    if (vdso_->piece_count == kMaxVdsoPieces) return refuse(area, "more parts of the vdso than known", "; please report it");
     VdsoRecord::Piece* piece = &vdso_->pieces[vdso_->piece_count++];
     piece->start = area.start;
     piece->length = area.end - area.start;
@@ -404,7 +404,8 @@ class TableBuilder {
     if (area.protection_key != 0 && area.protection != PROT_EXEC)
       return refuse(area, "it has a memory protection key", "; use mprotect instead of pkey_mprotect");
     if (starts_with(area.path, "/secretmem"))
-      return refuse(area, "it is secret memory (memfd_secret), which no one else may read", "");
+      return refuse(area, "it is secret memory (memfd_secret), which no one else may read",
+                    "; unmap it before the checkpoint");
     const bool private_zero = !area.shared && ends_with(area.path, area.path_bytes, "/dev/zero");
     const bool named_file = area.path[0] == '/' && area.inode != 0 && !private_zero;
     if (!named_file && !area.shared) {
@@ -454,7 +455,7 @@ class TableBuilder {
       m->file_bytes = i;
       return {};
     }
-    return refuse(area, "it is shared memory that was not there a moment ago", "");
+    return refuse(area, "it is shared memory that was not there a moment ago", "; try again");
   }
 
   Status describe_file(const Area& area, MappingRecord* m) {
@@ -467,9 +468,11 @@ class TableBuilder {
       m->file_bytes = info.stx_size;
       m->file_mtime_ns = info.stx_mtime.tv_sec * 1000000000ll + info.stx_mtime.tv_nsec;
       if (area.shared && (info.stx_mode & 0170000) != 0100000)
-        return refuse(area, "it is a shared mapping of something that is no regular file", "");
+        return refuse(area, "it is a shared mapping of something that is no regular file",
+                      "; unmap it before the checkpoint");
     } else if (area.shared) {
-      return refuse(area, "it is a shared mapping of a deleted or replaced file", "");
+      return refuse(area, "it is a shared mapping of a deleted or replaced file",
+                    "; unmap it before the checkpoint, or keep the file");
     }
     if (!area.shared && memory_ >= 0) find_build_id(memory_, m);
     return {};

@@ -49,7 +49,8 @@ Status read_credentials(ProcessRecord* p) {
   const long groups = raw::invoke(__NR_getgroups, 64, p->groups);
   if (groups < 0)
     return Status(Code::kRefused, EINVAL,
-                  "this process has more than 64 supplementary groups, which cannot be captured");
+                  "this process has more than 64 supplementary groups, which cannot be captured; start it with fewer (setpriv "
+                  "--groups)");
   p->group_count = static_cast<std::uint32_t>(groups);
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[2] = {};
@@ -182,7 +183,9 @@ Status read_pending(ProcessState* s) {
   const std::uint32_t first_queued = s->pending_count;
   while ((shared &= ~kStandard) != 0) {
     if (s->pending_count == 64) {
-      result = Status(Code::kRefused, 0, "more than 64 signals are queued to this process, which cannot be captured");
+      result = Status(Code::kRefused, 0,
+                      "more than 64 signals are queued to this process, which cannot be captured; try again when it "
+                      "has taken them");
       break;
     }
     const std::uint64_t one = shared & (~shared + 1);

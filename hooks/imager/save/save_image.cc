@@ -92,7 +92,7 @@ Status list_threads(const SaveJob& job, ProcessState* state, ThreadRecord** reco
   if (parked == nullptr) return Status(Code::kInternal, ENOMEM, "no scratch memory for the list of threads");
   const int n = parked_threads(parked, kMaxThreads);
   if (n < 0 || n >= kMaxThreads)
-    return Status::of(Code::kRefused, 0, "more than %d threads, which cannot be captured", kMaxThreads - 1);
+    return Status::of(Code::kRefused, 0, "more than %d threads, which cannot be captured; use fewer", kMaxThreads - 1);
   auto* list = static_cast<ThreadRecord*>(job.scratch->take((static_cast<unsigned>(n) + 1) * sizeof(ThreadRecord)));
   if (list == nullptr) return Status(Code::kInternal, ENOMEM, "no scratch memory for the list of threads");
   std::uint64_t blocked_by_all = ~0ull;
@@ -102,7 +102,9 @@ Status list_threads(const SaveJob& job, ProcessState* state, ThreadRecord** reco
     if (c == nullptr || c->magic != kThreadContextMagic || (i >= 0 && c->tid != parked[i].tid))
       return Status::of(Code::kInternal, 0, "thread %d is parked without a context", i < 0 ? 0 : parked[i].tid);
     if (c->pending_overflow != 0)
-      return Status::of(Code::kRefused, 0, "thread %d (%s) has more than %d signals queued, which cannot be captured",
+      return Status::of(Code::kRefused, 0,
+                        "thread %d (%s) has more than %d signals queued, which cannot be captured; try again when it "
+                        "has taken them",
                         c->tid, c->name, kMaxPendingPerThread);
     note_late_timers(*state, c);
     c->pending_count = leave_out_fatal(c->pending, c->pending_count, state->actions, thread->program_mask,

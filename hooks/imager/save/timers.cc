@@ -74,7 +74,9 @@ Status read_timers(TimerRecord* timers, std::uint32_t capacity, std::uint32_t* c
     ++*count;
   }
   if (*count == capacity || n + 1 >= static_cast<long>(sizeof(text)))
-    return Status::of(Code::kRefused, 0, "this process has more than %u POSIX timers, which cannot be captured",
+    return Status::of(Code::kRefused, 0,
+                      "this process has more than %u POSIX timers, which cannot be captured; delete some "
+                      "(timer_delete)",
                       capacity - 1);
   return {};
 }

@@ -64,7 +64,7 @@ Status capture_object(int fd, const struct stat& st, std::string_view info, std:
   if (is_eventfd(info)) return capture_eventfd(fd, info, object);
   if (const std::string* path = known_path(st, *table, *device)) return capture_character_device(fd, *path, object);
   std::string target = descriptor_target(fd);
-  if (target.empty()) return refuse(fd, "unknown", "its link in /proc/self/fd cannot be read");
+  if (target.empty()) return refuse(fd, "unknown", "its link in /proc/self/fd cannot be read; mount /proc");
   if (target.starts_with("anon_inode:")) return capture_anonymous(fd, target, info, object);
   if (S_ISFIFO(st.st_mode)) return capture_pipe(fd, target, object);
   if (S_ISCHR(st.st_mode)) {
@@ -175,7 +175,7 @@ Status capture_table(std::uint32_t member, Table* table) {
   for (std::size_t i = 0; i < fds.size(); ++i) {
     const int fd = fds[i];
     struct stat st {};
-    if (::fstat(fd, &st) != 0) return refuse(fd, "unknown", "fstat fails on it");
+    if (::fstat(fd, &st) != 0) return refuse(fd, "unknown", "fstat fails on it; close it before the checkpoint");
     const int flags = flags_of(fd, infos.of(i));
     Object object;
     capture_common(fd, flags, st, &object);

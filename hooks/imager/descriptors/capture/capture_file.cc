@@ -34,7 +34,7 @@ bool is_terminal(dev_t rdev) {
 }
 
 Status refuse_nameless(int fd, const std::string& target, nlink_t links) {
-  if (target.starts_with("/secretmem")) return refuse(fd, "secretmem", "its pages are hidden from any image");
+  if (target.starts_with("/secretmem")) return refuse(fd, "secretmem", "its pages are hidden from any image; close it before the checkpoint");
   if (links == 0)
     return refuse(fd, ("deleted directory " + target).c_str(),
                   "it has no name to be opened by at a restart; close it before the checkpoint, or do not delete it");
@@ -52,8 +52,7 @@ void take_offset(std::string_view info, Object* object) {
 Status copy_contents(int fd, Object* object, std::uint64_t available) {
   int scratch[2];
   if (::pipe2(scratch, O_CLOEXEC | O_NONBLOCK) != 0)
-    return Status::of(Code::kRefused, errno, "descriptor %d (pipe): no descriptor left for a copy (errno %d)", fd,
-                      errno);
+    return refuse(fd, "pipe", "no descriptor is left for a copy of what is in it; raise ulimit -n", errno);
   if (object->capacity > 65536) ::fcntl(scratch[1], F_SETPIPE_SZ, static_cast<int>(object->capacity));
   ssize_t copied = ::tee(fd, scratch[1], available, SPLICE_F_NONBLOCK);
   std::uint64_t got = 0;

@@ -146,7 +146,7 @@ Status capture_tcp_connection(int fd, const tcp_info& info, short polled, Object
   char protocol[32] = "";
   socklen_t length = sizeof(protocol) - 1;
   if (::getsockopt(fd, IPPROTO_TCP, TCP_ULP, protocol, &length) == 0 && length > 0 && protocol[0] != '\0')
-    return refuse_socket(fd, *o, "an upper layer protocol (kernel TLS) runs on it");
+    return refuse_socket(fd, *o, "an upper layer protocol (kernel TLS) runs on it; close it before the checkpoint");
   if (o->peer_shut) o->counterpart_gone = diagnose_tcp_peer(o->local, o->remote, o->inode) == TcpPeer::kGone;
   return capture_socket_queue(fd, o);
 }
@@ -155,7 +155,7 @@ Status capture_tcp(int fd, Object* o) {
   tcp_info info{};
   socklen_t length = sizeof(info);
   if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0)
-    return refuse_socket(fd, *o, "the kernel does not tell its state");
+    return refuse_socket(fd, *o, "the kernel does not tell its state; close it before the checkpoint");
   short polled = poll_now(fd, POLLIN | POLLPRI | POLLRDHUP);
   switch (info.tcpi_state) {
     case TCP_LISTEN:
@@ -209,7 +209,8 @@ Status capture_unix(int fd, Object* o) {
   UnixDiag diag = diagnose_unix(o->inode);
   if (!diag.found)
     return refuse_socket(fd, *o,
-                         "the kernel does not tell its peer (CONFIG_UNIX_DIAG, or another network namespace)");
+                         "the kernel does not tell its peer (CONFIG_UNIX_DIAG, or another network namespace); close it "
+                         "before the checkpoint");
   o->path_present = name_in_file_system(o->local, diag.file_inode);
   if (o->path_present) {
     struct stat st {};
