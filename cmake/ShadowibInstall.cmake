@@ -79,6 +79,11 @@ foreach(section 1 3 5 7)
 endforeach()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT documentation
   PATTERN man EXCLUDE)
+install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\"
+  \"-DDIRECTORY=\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}\" -P \"${CMAKE_CURRENT_LIST_DIR}/installed_docs.cmake\"
+  COMMAND_ERROR_IS_FATAL ANY)" COMPONENT documentation)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/examples/batch" DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT documentation
+  USE_SOURCE_PERMISSIONS FILES_MATCHING PATTERN "*.sh")
 
 # pkg-config: the prefix is computed from where the .pc file lies.
 file(RELATIVE_PATH shadowib_pc_to_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")

@@ -2,6 +2,7 @@
 show its pages; once removed they leave nothing behind."""
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -35,6 +36,16 @@ def names_below(root: pathlib.Path) -> set[str]:
     return found
 
 
+def dead_links(root: pathlib.Path, installed: set[str]) -> list[str]:
+    dead = []
+    for name in sorted(installed):
+        page = root / name
+        if name.endswith(".md") and not page.is_symlink():
+            links = re.findall(r"(?<!\\)\[[^\]]*\]\(([^)#\s]+)[^)\s]*\)", page.read_text())
+            dead += [f"{name}: {link}" for link in links if not link.startswith("http") and not (page.parent / link).exists()]
+    return dead
+
+
 def in_a_fresh_debian(case: Case):
     packages = build(case)
     try:
@@ -62,6 +73,9 @@ def in_a_fresh_debian(case: Case):
         for package, parts in {"libshadowib0": ("Yann Collet", "Frank Denis"), "shadowib": ("Facebook", "Lohmann"), "libshadowib-dev": ()}.items():
             text = (root.root / "usr/share/doc" / package / "copyright").read_text()
             check("Apache License" in text and all(part in text for part in parts), f"the notices of {package} lack one of {parts}")
+        dead = dead_links(root.root, installed)
+        check(not dead, f"links of installed documents lead nowhere: {dead[:10]}")
+        check(any(name.endswith("examples/batch/slurm.sh") for name in installed), "the scripts for batch systems are not installed")
         said = run("shadowib-pingpong", user="tester")
         check("verdict: ok" in said, f"shadowib-pingpong says: {said[-1500:]}")
         completed = run("bash", "-c", "source /usr/share/bash-completion/completions/shadowib; COMP_WORDS=(shadowib res) COMP_CWORD=1; "
