@@ -156,6 +156,11 @@ class RefusalTest(CompilerTest):
             self.assertEqual(result.returncode, 2)
             self.assertIn(option, result.stderr)
 
+    def test_target_without_a_library(self):
+        result = self.compile("int main(void) { return 0; }\n", options=("--target=sparc64-linux-gnu",))
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("has no libshadowib-portable for sparc64-linux-gnu", result.stderr)
+
     def test_options_that_change_numbers(self):
         for option in ("-ffast-math", "-Ofast", "-ffp-contract=fast", "-funsafe-math-optimizations", "-fassociative-math", "-freciprocal-math",
                        "-ffinite-math-only", "-fno-signed-zeros", "-fno-honor-nans", "-fno-honor-infinities", "-fapprox-func",
