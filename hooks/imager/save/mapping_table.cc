@@ -270,7 +270,8 @@ class TableBuilder {
         area = head;
         have = true;
         // The line is gone when the flags come.
-        if (area.path_bytes >= sizeof(scratch_path_)) return refuse(area, "its path is too long", "; use a shorter one");
+        if (area.path_bytes >= sizeof(scratch_path_))
+          return refuse(area, "its path is too long", "; use a shorter one");
         __builtin_memcpy(path, area.path, area.path_bytes + 1);
         area.path = path;
       } else if (const char* flags = find_line(line, "VmFlags:")) {
@@ -361,7 +362,8 @@ class TableBuilder {
   }
 
   Status add_vdso(const Area& area) {
-    if (vdso_->piece_count == kMaxVdsoPieces) return refuse(area, "more parts of the vdso than known", "; please report it");
+    if (vdso_->piece_count == kMaxVdsoPieces)
+      return refuse(area, "more parts of the vdso than known", "; please report it");
     VdsoRecord::Piece* piece = &vdso_->pieces[vdso_->piece_count++];
     piece->start = area.start;
     piece->length = area.end - area.start;

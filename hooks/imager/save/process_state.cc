@@ -48,9 +48,10 @@ void read_identity(ProcessRecord* p) {
 Status read_credentials(ProcessRecord* p) {
   const long groups = raw::invoke(__NR_getgroups, 64, p->groups);
   if (groups < 0)
-    return Status(Code::kRefused, EINVAL,
-                  "this process has more than 64 supplementary groups, which cannot be captured; start it with fewer (setpriv "
-                  "--groups)");
+    return Status(
+        Code::kRefused, EINVAL,
+        "this process has more than 64 supplementary groups, which cannot be captured; start it with fewer (setpriv "
+        "--groups)");
   p->group_count = static_cast<std::uint32_t>(groups);
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[2] = {};

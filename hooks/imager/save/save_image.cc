@@ -92,7 +92,8 @@ Status list_threads(const SaveJob& job, ProcessState* state, ThreadRecord** reco
   if (parked == nullptr) return Status(Code::kInternal, ENOMEM, "no scratch memory for the list of threads");
   const int n = parked_threads(parked, kMaxThreads);
   if (n < 0 || n >= kMaxThreads)
-    return Status::of(Code::kRefused, 0, "more than %d threads, which cannot be captured; use fewer", kMaxThreads - 1);
+    return Status::of(Code::kRefused, 0, "more than %d threads, which cannot be captured; use fewer",
+                      kMaxThreads - 1);
   auto* list = static_cast<ThreadRecord*>(job.scratch->take((static_cast<unsigned>(n) + 1) * sizeof(ThreadRecord)));
   if (list == nullptr) return Status(Code::kInternal, ENOMEM, "no scratch memory for the list of threads");
   std::uint64_t blocked_by_all = ~0ull;

@@ -120,7 +120,8 @@ bool is_eventfd(std::string_view info) {
 Status capture_eventfd(int fd, std::string_view info, Object* object) {
   object->kind = Kind::kEventfd;
   std::string_view value;
-  if (!info_field(info, "eventfd-count", &value)) return refuse(fd, "eventfd", "the kernel does not tell its count; mount /proc");
+  if (!info_field(info, "eventfd-count", &value))
+    return refuse(fd, "eventfd", "the kernel does not tell its count; mount /proc");
   object->count = parse_number(value, 16);
   // Ids count from 0; one is added so that 0 means unknown.
   if (info_field(info, "eventfd-id", &value)) object->identity = parse_number(value, 10) + 1;

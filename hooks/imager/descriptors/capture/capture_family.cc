@@ -19,8 +19,11 @@ Status look_at_the_end(const Table& table, Child* child) {
   siginfo_t info{};
   if (::waitid(P_PID, static_cast<id_t>(child->pid), &info, WEXITED | WNOHANG | WNOWAIT | __WALL) != 0 ||
       info.si_pid != child->pid)
-    return refuse_child(table, *child, "its main thread has ended, but not all of it, or somebody traces it; wait for its end, or detach "
-                        "the debugger", EAGAIN);
+    return refuse_child(
+        table, *child,
+        "its main thread has ended, but not all of it, or somebody traces it; wait for its end, or detach "
+        "the debugger",
+        EAGAIN);
   child->ended = 1;
   child->wait_status = info.si_code == CLD_EXITED ? (info.si_status & 0xff) << 8 : info.si_status & 0x7f;
   return {};
@@ -37,7 +40,9 @@ Status capture_child(int pid, Table* table) {
     const bool gone =
         ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT | __WALL) != 0 && errno == ECHILD;
     return gone ? Status()
-                : refuse_child(*table, child, "/proc does not show it (another user's, and hidepid?); mount /proc without hidepid", EAGAIN);
+                : refuse_child(*table, child,
+                               "/proc does not show it (another user's, and hidepid?); mount /proc without hidepid",
+                               EAGAIN);
   }
   child.group = stat.group;
   child.session = stat.session;

@@ -34,7 +34,8 @@ bool is_terminal(dev_t rdev) {
 }
 
 Status refuse_nameless(int fd, const std::string& target, nlink_t links) {
-  if (target.starts_with("/secretmem")) return refuse(fd, "secretmem", "its pages are hidden from any image; close it before the checkpoint");
+  if (target.starts_with("/secretmem"))
+    return refuse(fd, "secretmem", "its pages are hidden from any image; close it before the checkpoint");
   if (links == 0)
     return refuse(fd, ("deleted directory " + target).c_str(),
                   "it has no name to be opened by at a restart; close it before the checkpoint, or do not delete it");

@@ -208,9 +208,10 @@ bool name_in_file_system(const std::string& address, std::uint32_t inode) {
 Status capture_unix(int fd, Object* o) {
   UnixDiag diag = diagnose_unix(o->inode);
   if (!diag.found)
-    return refuse_socket(fd, *o,
-                         "the kernel does not tell its peer (CONFIG_UNIX_DIAG, or another network namespace); close it "
-                         "before the checkpoint");
+    return refuse_socket(
+        fd, *o,
+        "the kernel does not tell its peer (CONFIG_UNIX_DIAG, or another network namespace); close it "
+        "before the checkpoint");
   o->path_present = name_in_file_system(o->local, diag.file_inode);
   if (o->path_present) {
     struct stat st {};

@@ -164,8 +164,8 @@ class Looker {
       // A process that may not operate on the set has no adjustment there, nor has a set that is gone.
       if (answer == EACCES || answer == EPERM || answer == EIDRM || answer == EINVAL) return {};
       if (answer != ERANGE)
-        return refuse_object("semaphore set", set->id, "the kernel does not tell what SEM_UNDO has noted (semop); leave out SEM_UNDO",
-                             answer);
+        return refuse_object("semaphore set", set->id,
+                             "the kernel does not tell what SEM_UNDO has noted (semop); leave out SEM_UNDO", answer);
       for (int n = first; n < first + some; ++n) {
         Semaphore& s = set->semaphores[static_cast<std::size_t>(n)];
         s.adjustment = undo_of_semaphore(set->id, n, s.value);
@@ -195,7 +195,8 @@ class Looker {
         return refuse_object("message queue", id,
                              "the kernel shows no queued messages (CONFIG_CHECKPOINT_RESTORE); empty the queue",
                              ENOSYS);
-      if (bytes < 0) return refuse_object("message queue", id, "a message in it cannot be read; empty the queue", errno);
+      if (bytes < 0)
+        return refuse_object("message queue", id, "a message in it cannot be read; empty the queue", errno);
       long type = 0;
       __builtin_memcpy(&type, buffer.data(), sizeof(type));
       queue.messages.push_back({type, buffer.substr(sizeof(long), static_cast<std::size_t>(bytes))});

@@ -74,7 +74,8 @@ std::uint64_t view_bytes(const SharedMemory& m) { return (m.bytes - m.low + 4095
 Status map_view(const Segment& s, const std::vector<SharedMapping>& mapped, SharedMemory* m) {
   if (s.kind == SegmentKind::kSystemV && s.attached_here == 0) {
     void* at = ::shmat(s.id, nullptr, SHM_RDONLY);
-    if (at == reinterpret_cast<void*>(-1)) return refuse_segment(s, "it cannot be attached; raise the limit of address space (ulimit -v)", errno);
+    if (at == reinterpret_cast<void*>(-1))
+      return refuse_segment(s, "it cannot be attached; raise the limit of address space (ulimit -v)", errno);
     m->view = reinterpret_cast<std::uint64_t>(at);
     m->view_is_ours = true;
     own_mapping(at, view_bytes(*m));
@@ -87,7 +88,9 @@ Status map_view(const Segment& s, const std::vector<SharedMapping>& mapped, Shar
     m->view = m->view_is_ours ? static_cast<std::uint64_t>(view) : from.start;
     // A mapping that is sealed, or locked up to the limit, has to do itself.
     if (!m->view_is_ours && from.end - from.start >= view_bytes(*m)) return {};
-    if (!m->view_is_ours) return refuse_segment(s, "a second mapping of it cannot be made; raise the limit of address space (ulimit -v)", errno);
+    if (!m->view_is_ours)
+      return refuse_segment(s, "a second mapping of it cannot be made; raise the limit of address space (ulimit -v)",
+                            errno);
     own_mapping(reinterpret_cast<void*>(view), view_bytes(*m));
     return {};
   }

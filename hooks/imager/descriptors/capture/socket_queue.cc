@@ -64,7 +64,9 @@ Status refuse_control(int fd, const Object& o) {
 
 Status capture_stream(int fd, Object* o) {
   PeekFromHead head(fd);
-  if (!head.ok()) return refuse(fd, describe_object(*o).c_str(), "the kernel has no SO_PEEK_OFF for it; read what waits before the checkpoint");
+  if (!head.ok())
+    return refuse(fd, describe_object(*o).c_str(),
+                  "the kernel has no SO_PEEK_OFF for it; read what waits before the checkpoint");
   Message all;
   std::string chunk(1 << 16, '\0');
   for (;;) {
@@ -106,7 +108,9 @@ Status capture_messages(int fd, Object* o) {
   bool ends = o->type == SOCK_SEQPACKET && (o->shut_read || o->peer_shut);  // then 0 bytes may mean end of file
   if (!ends && empty_datagram_first(fd)) return refuse(fd, describe_object(*o).c_str(), kEmpty);
   PeekFromHead head(fd);
-  if (!head.ok()) return refuse(fd, describe_object(*o).c_str(), "the kernel has no SO_PEEK_OFF for it; read what waits before the checkpoint");
+  if (!head.ok())
+    return refuse(fd, describe_object(*o).c_str(),
+                  "the kernel has no SO_PEEK_OFF for it; read what waits before the checkpoint");
   for (;;) {
     Message message;
     bool control = false;
@@ -136,7 +140,8 @@ Status capture_tcp_bytes(int fd, Object* o) {
   ssize_t n = ::recv(fd, all.data.data(), all.data.size(), MSG_PEEK | MSG_DONTWAIT);
   if (moved) ::setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof(offset));
   if (n != available)
-    return refuse(fd, describe_object(*o).c_str(), "its queue cannot be read whole without taking it; read what waits before the checkpoint");
+    return refuse(fd, describe_object(*o).c_str(),
+                  "its queue cannot be read whole without taking it; read what waits before the checkpoint");
   o->queue.push_back(std::move(all));
   return {};
 }
