@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -23,7 +24,7 @@ namespace shadowib::cli {
 namespace {
 
 constexpr int kOfShell = 255;  // as ssh(1) says it
-constexpr int kReapStepUs = 20'000, kHoldStepMs = 100;
+constexpr int kBeatStepMs = 20, kHoldStepMs = 100;
 constexpr double kBeatsInLease = 4;
 
 double boot_s() {
@@ -35,6 +36,14 @@ double boot_s() {
 // Passwords would stand in a command line. What a launcher has set here means nothing there.
 bool is_forwarded(const std::string& name) {
   return name.starts_with("SHADOWIB_") && name.find("PASSWORD") == std::string::npos && name != "SHADOWIB_RSH";
+}
+
+// Signals for the members, each sent as a byte of its number; 'b' is a beat. Those of a terminal end remote shells,
+// too.
+constexpr int kRelayed[] = {SIGTERM, SIGUSR1, SIGUSR2};
+
+bool is_relayed(int signal) {
+  return std::find(std::begin(kRelayed), std::end(kRelayed), signal) != std::end(kRelayed);
 }
 
 struct Remote {
@@ -96,21 +105,52 @@ class Shares {
     return {};
   }
 
+  // From then on signals for the members go to them, and not to this process.
   int await_ends(double lease_s) {
-    int wait_status = 0;
     ::signal(SIGPIPE, SIG_IGN);
-    for (std::size_t living = remotes_.size(); living > 0;) {
+    const int signals = take_signals();
+    while (reap() > 0) {
       if (lease_s > 0) beat(lease_s);
-      const pid_t pid = ::waitpid(-1, &wait_status, lease_s > 0 ? WNOHANG : 0);
-      if (pid == 0) ::usleep(kReapStepUs);
-      if (pid < 0 && errno != EINTR) break;
-      for (Remote& remote : remotes_)
-        if (remote.pid == pid && pid > 0) ended(&remote, wait_status), --living;
+      pollfd source{signals, POLLIN, 0};
+      ::poll(&source, 1, lease_s > 0 || signals < 0 ? kBeatStepMs : -1);
+      relay(signals);
     }
+    if (signals >= 0) ::close(signals);
     return code_;
   }
 
  private:
+  // A descriptor that tells of them, and of ended shells; -1: there is none to be had, and they end this process.
+  static int take_signals() {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    for (const int signal : kRelayed) sigaddset(&set, signal);
+    const int fd = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (fd >= 0) ::sigprocmask(SIG_BLOCK, &set, nullptr);
+    return fd;
+  }
+
+  void relay(int signals) {
+    signalfd_siginfo info;
+    while (::read(signals, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info)))
+      if (const char number = static_cast<char>(info.ssi_signo); is_relayed(number))
+        for (const Remote& remote : remotes_)
+          if (remote.control >= 0) (void)!::write(remote.control, &number, 1);
+  }
+
+  // How many still live.
+  std::size_t reap() {
+    int wait_status = 0;
+    pid_t pid = 0;
+    while ((pid = ::waitpid(-1, &wait_status, WNOHANG)) > 0)
+      for (Remote& remote : remotes_)
+        if (remote.pid == pid) ended(&remote, wait_status);
+    if (pid < 0 && errno != EINTR) return 0;
+    return static_cast<std::size_t>(
+        std::count_if(remotes_.begin(), remotes_.end(), [](const Remote& remote) { return remote.pid > 0; }));
+  }
+
   void beat(double lease_s) {
     if (boot_s() < next_beat_s_) return;
     next_beat_s_ = boot_s() + lease_s / kBeatsInLease;
@@ -179,8 +219,11 @@ void hold_by_input(double lease_s) {
     ::poll(sources, 2, lease_s > 0 ? kHoldStepMs : -1);
     char bytes[64];
     if ((sources[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
-      if (::read(STDIN_FILENO, bytes, sizeof(bytes)) <= 0) break;
+      const ssize_t n = ::read(STDIN_FILENO, bytes, sizeof(bytes));
+      if (n <= 0) break;
       beat_s = boot_s();
+      for (ssize_t i = 0; i < n; ++i)
+        if (is_relayed(bytes[i])) ::kill(child, bytes[i]);
     } else if (lease_s > 0 && boot_s() > beat_s + lease_s) {
       std::fprintf(stderr,
                    "shadowib: no word of the command that has started these members for %g s; they are ended\n",

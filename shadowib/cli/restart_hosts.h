@@ -1,7 +1,8 @@
 // A restart whose members are started on several hosts by one command: `restart --hosts LIST`.
 //
 // On each host runs a `restart --members`, started by a remote shell. It is held by a pipe to its standard input:
-// when the pipe ends, with this command or with the connection, it ends with all its processes.
+// when the pipe ends, with this command or with the connection, it ends with all its processes. SIGTERM, SIGUSR1 and
+// SIGUSR2 of this command go through it to the members.
 #pragma once
 
 #include <string>

@@ -24,6 +24,7 @@ GIVEN_UP, SAVED = 70, 75
 IO = 6
 BUSY = 11
 LOST_HOST = 21
+PROCESS_FAILED = 20
 
 # Both ends; the code is the client's. With HIDE=1 it is 0, whatever becomes of them.
 PAIR = r"""
@@ -404,6 +405,24 @@ class Supervise(unittest.TestCase):
         self.assertIn("--lease S goes with --hosts", self.end(self.supervise("--lease", "5", command=("true",)), 2))
         for wrong, why in {"a:x": "is no HOST:SLOTS", "slurm": "SLURM_JOB_NODELIST is not set"}.items():
             self.assertIn(why, self.end(self.supervise("--hosts", wrong, command=("true",)), 2))
+
+    def test_a_signal_goes_to_members_on_other_hosts(self):
+        """Not to the command that has started them, which would end, and they with it."""
+        (self.top / "apart").write_text(APART)
+        (self.top / "rsh").write_text(RSH)
+        self.env["SHADOWIB_CHECKPOINT_ON"] = "USR1"
+        process = self.supervise("--interval", "1000", command=("sh", "apart", free_port(), 500_000_000))
+        self.await_pair(process)
+        self.command("checkpoint", "demo", "--kill")
+        self.end(process, SAVED)
+        restart = self.start(SHADOWIB, "restart", "demo", "--dir", self.dir, "--hosts", "a:1,b:1", "--rsh", "sh rsh")
+        self.await_pair(restart)
+        restart.send_signal(signal.SIGUSR1)
+        self.wait_for("the set", lambda: (self.dir / "sets/demo.0002").exists(), restart)
+        self.await_pair(restart)
+        restart.send_signal(signal.SIGTERM)
+        self.end(restart, PROCESS_FAILED)
+        self.wait_for("the end of all", lambda: not self.running())
 
     def test_a_signal_while_the_job_is_ended(self):
         """Something holds the end up. A signal of before does not stop the waiting for it, one that comes then does."""
