@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cerrno>
 #include <cstdlib>
+#include <fstream>
 
 #include "hooks/job/protocol.h"
 #include "hooks/store/files.h"
@@ -134,6 +135,7 @@ Status LaunchedRestart::gather(const std::string& exchange, const std::string& j
   SHADOWIB_TRY(Exchange::open(exchange, true, &exchange_));
   if ((lock_ = hold_alive_lock(lock_path(launched_.rank))) < 0)
     return Status::of(Code::kBusy, errno, "rank %d of this launch restarts the set already", launched_.rank);
+  (void)!::ftruncate(lock_, 0);
   const std::string host = host_name();
   // What a launch has told once stands there for good: who tried again would take it for the second time's.
   if (const Status s = exchange_->claim(key("host", launched_.rank), host); !s.ok())
@@ -168,27 +170,21 @@ std::set<std::uint32_t> LaunchedRestart::members(const Companies& companies) con
   return deal(companies, hosts)[static_cast<std::size_t>(hosts[static_cast<std::size_t>(launched_.rank)])];
 }
 
+// In the file of the lock, so that followers need nothing but the directory for as long as the job runs.
 void LaunchedRestart::told(int exit_code) {
-  (void)exchange_->publish(key("ended", launched_.rank), std::to_string(exit_code)).ok();
+  const std::string text = std::to_string(exit_code);
+  (void)!::pwrite(lock_, text.data(), text.size(), 0);
 }
 
 Status LaunchedRestart::follow(int* exit_code) {
-  std::uint64_t token = 0;
-  for (;;) {
-    const bool alive = is_alive(lock_path(leader_));  // before the look: it tells, and then goes
-    std::string text;
-    bool found = false;
-    SHADOWIB_TRY(exchange_->get(key("ended", leader_), &text, &found));
-    if (found) {
-      *exit_code = std::atoi(text.c_str());
-      return {};
-    }
-    if (!alive)
-      return Status::of(Code::kAborted, 0, "rank %d of the launcher, which restarts this host's members, is gone",
-                        leader_);
-    const Status watched = exchange_->watch(key("ended", -1), &token, kLookMs, -1);
-    if (!watched.ok() && watched.code() != Code::kTimeout) return watched;
-  }
+  constexpr int kFirstPauseMs = 20, kLongestPauseMs = 1000;
+  const std::string path = lock_path(leader_);
+  for (int pause_ms = kFirstPauseMs; is_alive(path); pause_ms = std::min(2 * pause_ms, kLongestPauseMs))
+    ::usleep(static_cast<useconds_t>(pause_ms) * 1000);
+  std::ifstream file(path);
+  if (file >> *exit_code) return {};
+  return Status::of(Code::kAborted, 0, "rank %d of the launcher, which restarts this host's members, is gone",
+                    leader_);
 }
 
 }  // namespace shadowib::cli

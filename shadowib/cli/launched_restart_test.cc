@@ -169,6 +169,22 @@ TEST_F(Launch, WhoLeadsMayDie) {
   EXPECT_EQ(status.code(), Code::kAborted) << status.text();
 }
 
+// Its job runs on: whoever follows waits for the leader alone.
+TEST_F(Launch, TheExchangeMayGo) {
+  auto leader = std::make_unique<LaunchedRestart>(Launched{"launch", 0, 2}, top_);
+  std::thread first([&] { EXPECT_TRUE(leader->gather(exchange(), "j", 60).ok()); });
+  LaunchedRestart follower({"launch", 1, 2}, top_);
+  EXPECT_TRUE(follower.gather(exchange(), "j", 60).ok());
+  first.join();
+  std::filesystem::remove_all(exchange().substr(exchange().find(':') + 1));
+  int code = 0;
+  std::thread second([&] { EXPECT_TRUE(follower.follow(&code).ok()); });
+  leader->told(21);
+  leader.reset();
+  second.join();
+  EXPECT_EQ(code, 21);
+}
+
 TEST_F(Launch, RestartsAJobOnce) {
   for (const int rank : {0, 1}) {
     LaunchedRestart early({"launch", rank, 2}, top_);
