@@ -30,6 +30,7 @@
 #include "hooks/agent/values.h"
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/processor.h"
+#include "hooks/job/member_record.h"
 #include "hooks/launcher/launcher.h"
 #include "hooks/raw/raw_signal.h"
 #include "hooks/raw/tasks.h"
@@ -316,6 +317,8 @@ __attribute__((destructor)) void leave_job() {
   // Parked in between, perhaps restarted; a member that stays may be parked again and again.
   for (int left = 2; !agent_has_ended() && (--left > 0 || g_agent.stays.load());) {
   }
+  // It is busy, and ends with the process. Nobody is to take this for a death.
+  if (g_agent.ended.load() == 0) record_left_by_lock(g_agent.alive_lock, g_agent.exit_status.load());
 }
 
 [[noreturn]] void leave_job_and_end(int status) {

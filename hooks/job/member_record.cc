@@ -49,6 +49,20 @@ void record_left(const std::string& lock_path, int status) {
   append(lock_path, "left status=" + (status < 0 ? std::string("-") : std::to_string(status)) + "\n");
 }
 
+void record_left_by_lock(int lock, int status) {
+  char line[32] = "left status=";
+  std::size_t length = sizeof("left status=") - 1;
+  if (status < 0) line[length++] = '-';
+  for (int unit = status < 0 ? 0 : 100; unit > 0; unit /= 10)
+    if (status >= unit || unit == 1) line[length++] = static_cast<char>('0' + status / unit % 10);
+  line[length++] = '\n';
+  struct stat before {};
+  if (::fstat(lock, &before) != 0) return;
+  (void)!::pwrite(lock, line, length, before.st_size);
+  const timespec times[2] = {before.st_atim, before.st_mtim};
+  ::futimens(lock, times);
+}
+
 MemberRecord parse_member_record(const std::string& text) {
   MemberRecord record;
   // A line without a newline was cut short. No stream: it would bring the locale's statics into every program.

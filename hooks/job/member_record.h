@@ -29,6 +29,8 @@ struct MemberRecord {
 void record_joined(const std::string& lock_path, int pid, std::uint64_t start_time, const std::string& host,
                    const std::string& cluster = {});
 void record_left(const std::string& lock_path, int status);
+// As record_left, through the descriptor of the lock, by system calls alone: for a thread that ends the process.
+void record_left_by_lock(int lock, int status);
 
 // Any process. A file that cannot be read has no record.
 MemberRecord read_member_record(const std::string& lock_path);

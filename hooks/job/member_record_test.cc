@@ -43,6 +43,18 @@ TEST_F(MemberRecordTest, TellsAMemberThatDiedFromOneThatLeft) {
   release_alive_lock(lock);
 }
 
+TEST_F(MemberRecordTest, IsWrittenThroughTheLock) {
+  const int lock = hold_alive_lock(path_);
+  for (const int status : {-1, 0, 7, 10, 42, 255}) {
+    record_joined(path_, 42, 4711, "node1");
+    record_left_by_lock(lock, status);
+    EXPECT_TRUE(read_member_record(path_).left);
+    EXPECT_EQ(read_member_record(path_).status, status);
+    EXPECT_TRUE(is_alive(path_));
+  }
+  release_alive_lock(lock);
+}
+
 TEST_F(MemberRecordTest, NamesTheCluster) {
   const int lock = hold_alive_lock(path_);
   record_joined(path_, 42, 4711, "node1", "east");

@@ -5,6 +5,7 @@
 #include "hooks/agent/tests/agent_fixture.h"
 #include "hooks/agent/tests/relay.h"
 #include "hooks/imager/checkpoint_set.h"
+#include "hooks/job/member_record.h"
 #include "hooks/job/members.h"
 #include "hooks/job/protocol.h"
 #include "shadowib/base/descriptors.h"
@@ -75,6 +76,22 @@ TEST_F(AgentTest, WhoEndsWithoutDestructorsHasLeft) {
     ASSERT_EQ(status.size(), 1u);
     EXPECT_TRUE(status[0].gone && !status[0].alive);
   }
+}
+
+TEST_F(AgentTest, WhoEndsWhileTheAgentIsBusyHasLeft) {
+  const std::string busy = directory_ + "/busy";
+  start(1, {{"AGENT_TEST_BUSY", busy}, {"AGENT_TEST_END", "_exit"}});
+  JobView view;
+  ASSERT_TRUE(open_job(directory_, "job", "", &view).ok());
+  std::thread other([&] { (void)checkpoint().ok(); });
+  while (::access(busy.c_str(), F_OK) != 0) usleep(1000);
+  kill(members_[0]->pid(), SIGTERM);
+  EXPECT_EQ(members_[0]->wait(), 0);
+  const MemberRecord record = read_member_record(alive_path(directory_, "job", view.epoch, lock_name(0)));
+  EXPECT_TRUE(record.left);
+  EXPECT_EQ(record.status, 0);
+  ::unlink(busy.c_str());
+  other.join();
 }
 
 TEST_F(AgentTest, WhoEndsDuringACheckpointIsInTheSetAndLeavesAfterwards) {

@@ -1,7 +1,9 @@
 // What libshadowib.so is to a program, without verbs: the agent, the guards and a participant that does as told.
 // AGENT_TEST_UNSETTLED=N: settle times out N times. AGENT_TEST_REFUSE=N: settle refuses the Nth time.
 // AGENT_TEST_PASSING=N: it refuses N times for what passes. AGENT_TEST_STUCK_RESUME=1: resume waits, the first time,
-// until the program's threads go on.
+// until the program's threads go on. AGENT_TEST_BUSY=FILE: a hook before a checkpoint makes it, and waits until it is
+// removed.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -59,7 +61,15 @@ ObedientParticipant g_participant;
 
 extern "C" __attribute__((visibility("default"))) int agent_test_join(void) {
   shadowib::set_participant(&g_participant);
-  shadowib::add_hook([](int event, void*) { ++g_participant.hooks_[event]; }, nullptr);
+  shadowib::add_hook(
+      [](int event, void*) {
+        ++g_participant.hooks_[event];
+        // A hook that takes until the test removes the file.
+        const char* const busy = std::getenv("AGENT_TEST_BUSY");
+        if (busy != nullptr && event == 0 && ::creat(busy, 0600) >= 0)
+          while (::access(busy, F_OK) == 0) ::usleep(1000);
+      },
+      nullptr);
   shadowib::Status status = shadowib::join_job();
   if (!status.ok()) shadowib::log_line(shadowib::LogLevel::kError, "%s", status.text());
   return status.ok() ? 0 : 1;
