@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "ib2tcp/as_adapter.h"
 #include "ib2tcp/border.h"
@@ -161,12 +162,12 @@ void Qp::send_again(const BorderLogEntry& entry, Frame* frame) {
 
 // The peer has run requests of the queue before that one.
 void Qp::note_executed(std::uint32_t end) {
+  const std::uint32_t steps = end - sequence(sq_.acked);
+  if (steps > sq_.sent - sq_.acked) return;
   if (kept_->unlogged && ahead_of(end, kept_->dropped_before) >= 0) {
     kept_->unlogged = false;
     g_engine->border->note_lost(link_->cluster());  // until now
   }
-  const std::uint32_t steps = end - sequence(sq_.acked);
-  if (steps == 0 || steps > sq_.sent - sq_.acked) return;
   const std::uint64_t now = g_engine->border->stamp();
   for (auto it = place_in_log(kept_->log, sequence(sq_.acked));
        it != kept_->log.end() && ahead_of((*it)->number, end) < 0; ++it)

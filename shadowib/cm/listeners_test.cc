@@ -4,41 +4,15 @@
 #include <errno.h>
 #include <gtest/gtest.h>
 #include <rdma/rdma_cma.h>
-#include <stdlib.h>
 
-#include <cstring>
-#include <filesystem>
-#include <memory>
-#include <string>
-
-#include "hooks/job/current_job.h"
-#include "hooks/job/protocol.h"
+#include "shadowib/cr/tests/member_fixture.h"
 
 namespace shadowib::cm {
 namespace {
 
-class Ports : public testing::Test {
+class Ports : public MemberTest {
  protected:
   static constexpr std::uint16_t kPort = 18515;
-  void SetUp() override {
-    char name[] = "/tmp/shadowib-ports-XXXXXX";
-    ASSERT_NE(::mkdtemp(name), nullptr);
-    directory_ = name;
-    ASSERT_TRUE(Exchange::open("dir:" + directory_ + "/x", true, &exchange_).ok());
-    g_job.exchange = exchange_.get();
-    std::strcpy(g_job.info.directory, name);
-    std::strcpy(g_job.info.job, "demo");
-    std::strcpy(g_job.info.epoch, "g1-test");
-  }
-  void TearDown() override {
-    g_job.exchange = nullptr;
-    g_job.info = {};
-    exchange_.reset();
-    std::filesystem::remove_all(directory_);
-  }
-
-  std::string directory_;
-  std::unique_ptr<Exchange> exchange_;
 };
 
 TEST_F(Ports, AreHeldOnce) {

@@ -14,14 +14,12 @@
 namespace shadowib {
 namespace {
 
-std::uint32_t adapter_of(const ShadowContext& context) { return static_cast<std::uint32_t>(context.device->ordinal); }
-
 DirectoryNumber entry_of(const ShadowQp& qp) {
-  return {qp.qp_num.value, qp.real->qp_num, qp.pd_id(), adapter_of(*qp.context)};
+  return {qp.qp_num.value, qp.real->qp_num, qp.pd_id(), qp.context->adapter()};
 }
 
 DirectoryNumber entry_of(const ShadowSrq& srq) {
-  return {srq.number.value, srq.real_number.value, ShadowPd::of(srq.srq.pd)->id, adapter_of(*srq.context)};
+  return {srq.number.value, srq.real_number.value, ShadowPd::of(srq.srq.pd)->id, srq.context->adapter()};
 }
 
 Status claim_lid(VirtualLid lid) {
@@ -85,7 +83,7 @@ void withdraw(const std::string& key) {
 // One that is reserved was claimed in another generation, if at all, and may be somebody else's now.
 void withdraw_number(const char* kind, const ShadowContext& context, std::uint32_t number,
                      const std::vector<std::uint32_t>& reserved) {
-  withdraw(late_number_key(kind, job_info().member, adapter_of(context), number));
+  withdraw(late_number_key(kind, job_info().member, context.adapter(), number));
   if (is_late_number(number) && !is_reserved(reserved, number)) withdraw(claim_of_number(kind, number));
 }
 
@@ -150,7 +148,7 @@ Status publish_directory() {
     for (ShadowContext& context : r.contexts) {
       const auto responders = static_cast<std::uint32_t>(std::max(0, context.real_attr.max_qp_rd_atom));
       for (ShadowPort& port : context.ports) {
-        DirectoryPort p{port.lid.value, port.real_lid.value, {}, {}, port.real_mtu, responders, adapter_of(context)};
+        DirectoryPort p{port.lid.value, port.real_lid.value, {}, {}, port.real_mtu, responders, context.adapter()};
         if (port.gids.empty() || port.real_gids.empty()) d.ports.push_back(p);
         for (std::size_t g = 0; g < port.gids.size() && g < port.real_gids.size(); ++g) {
           if (port.gids[g].empty() && g > 0) continue;

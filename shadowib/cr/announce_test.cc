@@ -2,33 +2,23 @@
 #include "shadowib/cr/announce.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <set>
-#include <string>
 
-#include "hooks/job/current_job.h"
-#include "shadowib/cr/published_ids.h"
+#include "shadowib/cr/tests/member_fixture.h"
 #include "shadowib/objects/registry.h"
 
 namespace shadowib {
 namespace {
 
 // Both members were given the numbers 100 to 140 before the restart, and reserve all of them.
-class LateNumbers : public testing::Test {
+class LateNumbers : public MemberTest {
  protected:
   void SetUp() override {
-    char name[] = "/tmp/shadowib-numbers-XXXXXX";
-    ASSERT_NE(::mkdtemp(name), nullptr);
-    directory_ = name;
-    ASSERT_TRUE(Exchange::open("dir:" + directory_ + "/x", true, &exchange_).ok());
-    g_job.exchange = exchange_.get();
-    g_job.info.generation = 1;
-    std::strcpy(g_job.info.epoch, "g1-test");
+    MemberTest::SetUp();
     for (std::uint32_t n = 100; n <= 140; ++n) {
       registry().reserved_qp_nums.push_back(n);
       registry().reserved_srq_nums.push_back(n);
@@ -37,10 +27,7 @@ class LateNumbers : public testing::Test {
   void TearDown() override {
     registry().reserved_qp_nums.clear();
     registry().reserved_srq_nums.clear();
-    g_job.exchange = nullptr;
-    g_job.info.member = 0;
-    exchange_.reset();
-    std::filesystem::remove_all(directory_);
+    MemberTest::TearDown();
   }
   static std::uint32_t choose(std::uint32_t member, std::uint32_t real) {
     g_job.info.member = member;
@@ -48,9 +35,6 @@ class LateNumbers : public testing::Test {
     EXPECT_TRUE(choose_qp_num({real}, &number).ok());
     return number.value;
   }
-
-  std::string directory_;
-  std::unique_ptr<Exchange> exchange_;
 };
 
 // Members A and B, whose adapter gives each number once.

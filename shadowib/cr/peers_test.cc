@@ -2,17 +2,16 @@
 #include "shadowib/cr/peers.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
 
 #include "hooks/job/current_job.h"
 #include "shadowib/cr/published_ids.h"
+#include "shadowib/cr/tests/member_fixture.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/registry.h"
 
@@ -29,26 +28,15 @@ Registry& registry() {
 namespace {
 
 // A queue pair to a member that has made keys since the restart.
-class LateKeys : public testing::Test {
+class LateKeys : public MemberTest {
  protected:
   void SetUp() override {
-    char name[] = "/tmp/shadowib-peers-XXXXXX";
-    ASSERT_NE(::mkdtemp(name), nullptr);
-    directory_ = name;
-    ASSERT_TRUE(Exchange::open("dir:" + directory_ + "/x", true, &exchange_).ok());
-    g_job.exchange = exchange_.get();
-    g_job.info.generation = 1;
-    std::strcpy(g_job.info.epoch, "g1-test");
+    MemberTest::SetUp();
     qp_.remote_keys = std::make_shared<RemoteKeys>();
     qp_.remote_keys->member = 3;
     qp_.remote_keys->pd = 5;
     qp_.remote_keys->keys.insert({0x1100}, {0x2200});
     qp_.remote_keys->windows.insert({0x33}, {0x44});
-  }
-  void TearDown() override {
-    g_job.exchange = nullptr;
-    exchange_.reset();
-    std::filesystem::remove_all(directory_);
   }
   void publish(const char* kind, std::uint32_t id, std::uint32_t real) {
     const std::string_view value(reinterpret_cast<const char*>(&real), sizeof(real));
@@ -60,8 +48,6 @@ class LateKeys : public testing::Test {
     return real.value;
   }
 
-  std::string directory_;
-  std::unique_ptr<Exchange> exchange_;
   ShadowQp qp_;
 };
 

@@ -224,7 +224,7 @@ class Settler {
                       .outstanding = outstanding,
                       .delivered = delivered_by(qp),
                       .state = static_cast<std::uint32_t>(qp.settled_state),
-                      .adapter = adapter_of(*qp.context),
+                      .adapter = qp.context->adapter(),
                       .remote_lid = qp.remote.lid.value,
                       .remote_gid = qp.remote.gid});
     }
@@ -232,7 +232,7 @@ class Settler {
       if (srq.xrcd != nullptr)
         mine.push_back({.qp_num = srq.number.value | kSrqRow,
                         .outstanding = srq.log.pending_count(),
-                        .adapter = adapter_of(*srq.context)});
+                        .adapter = srq.context->adapter()});
     std::sort(mine.begin(), mine.end(), [](const QpCounts& a, const QpCounts& b) { return a.qp_num < b.qp_num; });
     std::string text(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(QpCounts));
     counts_[context_.job->member] = std::move(mine);
@@ -493,10 +493,6 @@ class Settler {
     return found;
   }
 
-  static std::uint32_t adapter_of(const ShadowContext& context) {
-    return static_cast<std::uint32_t>(context.device->ordinal);
-  }
-
   static bool has_address(const ShadowContext& context, const QpCounts& row) {
     const auto is_gid = [&row](const RecordedGid& known) {
       return std::memcmp(&known.gid, &row.remote_gid, sizeof(ibv_gid)) == 0;
@@ -509,9 +505,8 @@ class Settler {
 
   // The row's peer is at an address of another adapter of this process, where a queue pair may have the same number.
   static bool is_of_another_adapter(const ShadowQp& qp, const QpCounts& row) {
-    if (has_address(*qp.context, row)) return false;
     for (const ShadowContext& other : registry().contexts)
-      if (other.device != qp.context->device && has_address(other, row)) return true;
+      if (other.device != qp.context->device && has_address(other, row)) return !has_address(*qp.context, row);
     return false;
   }
 

@@ -84,6 +84,8 @@ struct ShadowContext {
   std::atomic<bool> translate{false};  // false: virtual ids equal real ones, posts go down as they are
   DisplacedRegions displaced;
   enum class Fences : std::uint8_t { kUnknown, kWork, kNone } fences = Fences::kUnknown;  // cr/fences.h
+  // Its place in the backend's list, by which members tell each other's adapters apart.
+  std::uint32_t adapter() const { return static_cast<std::uint32_t>(device->ordinal); }
   bool foreign = false;     // inherited over a fork: every call on it and its objects answers EPERM
   EventQueue async_events;  // its descriptor is the program's async_fd
   std::deque<ibv_async_event> pending_async

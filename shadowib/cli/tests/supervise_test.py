@@ -367,8 +367,8 @@ class Supervise(unittest.TestCase):
         self.end(process, SAVED)
         self.wait_for("the end of all", lambda: not self.running())
 
-    def test_what_holds_members_on_a_host(self):
-        """The end of the command that has started them, also by SIGKILL: nothing lives on unseen."""
+    def restart_on_hosts(self):
+        """A pair that was saved on this one, on two pretended hosts."""
         (self.top / "apart").write_text(APART)
         (self.top / "rsh").write_text(RSH)
         process = self.supervise("--interval", "1000", command=("sh", "apart", free_port(), 500_000_000))
@@ -377,6 +377,11 @@ class Supervise(unittest.TestCase):
         self.end(process, SAVED)
         restart = self.start(SHADOWIB, "restart", "demo", "--dir", self.dir, "--hosts", "a:1,b:1", "--rsh", "sh rsh")
         self.await_pair(restart)
+        return restart
+
+    def test_what_holds_members_on_a_host(self):
+        """The end of the command that has started them, also by SIGKILL: nothing lives on unseen."""
+        restart = self.restart_on_hosts()
         restart.kill()
         restart.wait()
         self.wait_for("the end of all", lambda: not self.running())
@@ -408,15 +413,8 @@ class Supervise(unittest.TestCase):
 
     def test_a_signal_goes_to_members_on_other_hosts(self):
         """Not to the command that has started them, which would end, and they with it."""
-        (self.top / "apart").write_text(APART)
-        (self.top / "rsh").write_text(RSH)
         self.env["SHADOWIB_CHECKPOINT_ON"] = "USR1"
-        process = self.supervise("--interval", "1000", command=("sh", "apart", free_port(), 500_000_000))
-        self.await_pair(process)
-        self.command("checkpoint", "demo", "--kill")
-        self.end(process, SAVED)
-        restart = self.start(SHADOWIB, "restart", "demo", "--dir", self.dir, "--hosts", "a:1,b:1", "--rsh", "sh rsh")
-        self.await_pair(restart)
+        restart = self.restart_on_hosts()
         restart.send_signal(signal.SIGUSR1)
         self.wait_for("the set", lambda: (self.dir / "sets/demo.0002").exists(), restart)
         self.await_pair(restart)
