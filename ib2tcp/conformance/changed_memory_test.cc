@@ -32,14 +32,15 @@ class OwnMapping {
     ASSERT_EQ(::mprotect(memory_ + offset, bytes, protection), 0);
     if (usable) tell(MemoryChange::kUsable, offset, bytes);
   }
+  // The memory goes. The addresses stay taken: in a hole, the next mapping of anybody (a sanitizer's, say) could come
+  // to lie, and map_anew() or the destructor would destroy it.
   void unmap(std::size_t offset = 0, std::size_t bytes = kBytes) {
     tell(MemoryChange::kGone, offset, bytes);
-    ASSERT_EQ(::munmap(memory_ + offset, bytes), 0);
+    map_at(offset, bytes, PROT_NONE);
     tell(MemoryChange::kWent, offset, bytes);
   }
   void map_anew() {
-    ASSERT_EQ(::mmap(memory_, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
-              memory_);
+    map_at(0, kBytes, PROT_READ | PROT_WRITE);
     std::memset(memory_, 'n', kBytes);
   }
   void tell(MemoryChange change, std::size_t offset, std::size_t bytes) {
@@ -51,6 +52,11 @@ class OwnMapping {
   std::uint32_t key() const { return mr_->rkey; }
 
  private:
+  void map_at(std::size_t offset, std::size_t bytes, int protection) {
+    ASSERT_EQ(::mmap(memory_ + offset, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+              memory_ + offset);
+  }
+
   Endpoint& endpoint_;
   char* memory_;
   ibv_mr* mr_;

@@ -74,6 +74,9 @@ TEST_F(Protections, StayWhereMemoryIsGone) {
   ASSERT_EQ(::munmap(memory_ + 4 * kPage, kPage), 0);
   EXPECT_FALSE(lifted_.lift(memory_, 5 * kPage, true));
   EXPECT_EQ(pages(), "wnrw?w");
+  // Ours again, since TearDown() unmaps all of it.
+  char* const hole = memory_ + 4 * kPage;
+  EXPECT_EQ(::mmap(hole, kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0), hole);
 }
 
 TEST_F(Protections, StayWhereMemoryMayBeExecuted) {

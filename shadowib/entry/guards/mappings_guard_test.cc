@@ -39,11 +39,17 @@ class MappingsGuard : public ::testing::Test {
   static char* map(void* at, int flags) {
     return static_cast<char*>(::mmap(at, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0));
   }
+  // Of a hole that a test leaves: TearDown() unmaps all of g_memory, which is to be nobody else's.
+  static void fill(std::size_t offset, std::size_t bytes) {
+    char* const hole = g_memory + offset;
+    EXPECT_EQ(::mmap(hole, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0), hole);
+  }
 };
 
 TEST_F(MappingsGuard, TellsOfUnmapping) {
   EXPECT_EQ(::munmap(g_memory + 4096, 8192), 0);
   EXPECT_EQ(g_heard, "gone 4096+8192, went 4096+8192");
+  fill(4096, 8192);
 }
 
 TEST_F(MappingsGuard, TakesBackWhatFailed) {
@@ -70,11 +76,13 @@ TEST_F(MappingsGuard, TellsOfMoving) {
   EXPECT_EQ(::mremap(g_memory, kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_FIXED, there), there);
   EXPECT_EQ(g_heard, "gone 0+65536, went 0+65536");
   EXPECT_EQ(::munmap(there, kBytes), 0);
+  fill(0, kBytes);
 }
 
 TEST_F(MappingsGuard, KeepsWhatShrinkingLeaves) {
   EXPECT_EQ(::mremap(g_memory, kBytes, 4096, 0), g_memory);
   EXPECT_EQ(g_heard, "gone 0+65536, kept 0+4096, went 0+65536");
+  fill(4096, kBytes - 4096);
 }
 
 TEST_F(MappingsGuard, TellsOfSharedMemorySegments) {
@@ -86,6 +94,7 @@ TEST_F(MappingsGuard, TellsOfSharedMemorySegments) {
   g_heard.clear();
   EXPECT_EQ(::shmdt(g_memory), 0);
   EXPECT_EQ(g_heard, "gone 0+65536, went 0+65536");
+  fill(0, kBytes);
 }
 
 // The program has changed it page by page, and so it is several mappings.
@@ -104,6 +113,8 @@ TEST_F(MappingsGuard, TellsOfAllPiecesOfASegment) {
   g_heard.clear();
   EXPECT_EQ(::shmdt(g_memory), -1);
   EXPECT_EQ(g_heard, "");
+  fill(0, 0x8000);
+  fill(0x9000, kBytes - 0x9000);
 }
 
 TEST_F(MappingsGuard, KeepsTheTargetOfAMoveThatFails) {
@@ -119,6 +130,7 @@ TEST_F(MappingsGuard, KeepsOnlyWhatIsStillMapped) {
   g_heard.clear();
   EXPECT_EQ(::munmap(g_memory + 1, 12288), -1);
   EXPECT_EQ(g_heard, "gone 1+12288, kept 1+4095, kept 8192+4097, went 1+12288");
+  fill(4096, 4096);
 }
 
 }  // namespace
