@@ -1,5 +1,6 @@
 #include "shadowib/cli/launched_restart.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "hooks/store/files.h"
 #include "shadowib/base/deadline.h"
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/forwarded_signals.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/processes.h"
 
@@ -177,6 +179,8 @@ void LaunchedRestart::told(int exit_code) {
 }
 
 Status LaunchedRestart::follow(int* exit_code) {
+  const sigset_t for_the_leader = forwarded_signals();  // the launcher sends each to all its ranks
+  ::pthread_sigmask(SIG_BLOCK, &for_the_leader, nullptr);
   constexpr int kFirstPauseMs = 20, kLongestPauseMs = 1000;
   const std::string path = lock_path(leader_);
   for (int pause_ms = kFirstPauseMs; is_alive(path); pause_ms = std::min(2 * pause_ms, kLongestPauseMs))

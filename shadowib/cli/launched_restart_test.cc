@@ -2,10 +2,13 @@
 #include "shadowib/cli/launched_restart.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <numeric>
 #include <thread>
@@ -183,6 +186,34 @@ TEST_F(Launch, TheExchangeMayGo) {
   leader.reset();
   second.join();
   EXPECT_EQ(code, 21);
+}
+
+// A launcher sends a signal to all its ranks. Those that follow are to end as the leader does.
+TEST_F(Launch, SignalsAreForTheLeader) {
+  auto leader = std::make_unique<LaunchedRestart>(Launched{"launch", 0, 2}, top_);
+  const pid_t follower = ::fork();
+  if (follower == 0) {
+    LaunchedRestart group({"launch", 1, 2}, top_);
+    int code = 0;
+    for (const int signal : {SIGTERM, SIGUSR1, SIGINT}) ::signal(signal, SIG_DFL);
+    if (!group.gather(exchange(), "j", 60).ok()) ::_exit(99);
+    ::_exit(group.follow(&code).ok() ? code : 98);
+  }
+  ASSERT_TRUE(leader->gather(exchange(), "j", 60).ok());
+  const std::string status = "/proc/" + std::to_string(follower) + "/status";
+  for (std::string line; line != "SigBlk:\t0000000008004a07";) {  // it follows
+    ASSERT_EQ(::waitpid(follower, nullptr, WNOHANG), 0);
+    std::ifstream file(status);
+    while (std::getline(file, line) && !line.starts_with("SigBlk:")) {
+    }
+  }
+  for (const int signal : {SIGTERM, SIGUSR1, SIGINT}) ASSERT_EQ(::kill(follower, signal), 0);
+  leader->told(21);
+  leader.reset();
+  int wait_status = 0;
+  ASSERT_EQ(::waitpid(follower, &wait_status, 0), follower);
+  EXPECT_TRUE(WIFEXITED(wait_status)) << "signal " << WTERMSIG(wait_status);
+  EXPECT_EQ(WEXITSTATUS(wait_status), 21);
 }
 
 TEST_F(Launch, RestartsAJobOnce) {

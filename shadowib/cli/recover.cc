@@ -18,6 +18,7 @@
 #include "hooks/job/protocol.h"
 #include "shadowib/base/deadline.h"
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/forwarded_signals.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/doctor_set.h"
 #include "shadowib/cli/exchange_place.h"
@@ -33,7 +34,6 @@ namespace {
 constexpr int kMeetingStepMs = 100;  // between looks whether another cluster has given up
 constexpr int kWatchMs = 50, kWaitMs = 500, kEarlierEndsMs = 2000;
 constexpr std::size_t kMostReport = 1 << 20;
-constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
 
 std::string seconds(double s) {
   char text[32];
@@ -150,9 +150,7 @@ class Recover {
   }
 
   void catch_signals() {
-    sigset_t forwarded;
-    ::sigemptyset(&forwarded);
-    for (const int signal : kForwarded) ::sigaddset(&forwarded, signal);
+    sigset_t forwarded = forwarded_signals();
     ::sigaddset(&forwarded, SIGCHLD);
     ::pthread_sigmask(SIG_BLOCK, &forwarded, nullptr);
     signals_ = ::signalfd(-1, &forwarded, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -17,13 +17,13 @@
 #include "hooks/imager/restore/roll_back.h"
 #include "hooks/imager/restore/shared_memory.h"
 #include "hooks/threads/sanitizer_thread.h"
+#include "shadowib/base/forwarded_signals.h"
 #include "shadowib/base/ignored_signal.h"
 
 namespace shadowib {
 namespace {
 
 constexpr int kWatchMs = 500, kRollBackMs = 20;
-constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
 
 // In the first child: makes the namespaces, then their first process, and waits for it.
 [[noreturn]] void run_outer(const OpenedSet& set, const RestartPart& part, const RestartOptions& options,
@@ -71,10 +71,9 @@ class Command {
     SHADOWIB_TRY(split(set_, &parts));
     // They meet in the job's new epoch; one that clusters come back in is there already.
     if (parts.size() > 1 && options_.job.recovery == 0) SHADOWIB_TRY(begin());
-    sigset_t forwarded, before;
-    ::sigemptyset(&forwarded);
-    for (const int signal : kForwarded)  // a blocked signal would be read here though it is ignored
-      if (!is_ignored(signal)) ::sigaddset(&forwarded, signal);
+    sigset_t forwarded = forwarded_signals(), before;
+    for (const int signal : kForwardedSignals)  // a blocked signal would be read here though it is ignored
+      if (is_ignored(signal)) ::sigdelset(&forwarded, signal);
     ::pthread_sigmask(SIG_BLOCK, &forwarded, &before);
     end_sanitizer_thread();
     Status status = memory_.prepare(set_);
