@@ -21,6 +21,7 @@ VERBS = "docs/reference/verbs.md"
 MAN, MAN_COLUMNS = "docs/man", 80
 INDEXES = ("README.md", "docs/README.md", "docs/internals/decisions/README.md", "docs/internals/architecture.md")
 TROUBLES = "docs/guide/troubleshooting.md"
+MESSAGES = (TROUBLES, "docs/guide/portable.md", "docs/guide/bsp.md")  # pages with tables of them
 REFUSING = ("hooks/imager/descriptors/capture/*.cc", "hooks/imager/save/mapping_table.cc", "hooks/imager/save/process_state.cc",
             "hooks/imager/save/timers.cc")
 CENSUS = "shadowib/abi/verbs.def"
@@ -124,22 +125,27 @@ def check_table(page: str, text: str, columns: dict[str, set[str]], handled: dic
 
 
 def messages_of(sources: list[str]) -> str:
-    """All string literals, neighbours joined as the compiler joins them; a formatted value is a NUL."""
+    """All string literals, neighbours joined as the compiler joins them; a value (%s, $variable) is a NUL."""
     literals = []
     for text in sources:
         for match in LITERALS.finditer(text):
-            literals.append(re.sub(r'"\s*"', "", match[0])[1:-1])
-    return re.sub(r"%[-+ #0]*[\d.*]*(?:hh|h|ll|l|z)?[sdiuxXcp]", "\0", "\n".join(literals))
+            literals.append(re.sub(r'(?<!\\)"\s*"', "", match[0])[1:-1].replace('\\"', '"'))
+    return re.sub(r"%[-+ #0]*[\d.*]*(?:hh|h|ll|l|z)?[sdiuxXcp]|\$[a-z]+", "\0", "\n".join(literals))
 
 
-def check_messages(text: str, messages: str) -> list[str]:
-    """The first column of tables, up to the section of messages that are of others."""
-    found = []
-    for number, line in enumerate(text.partition("\n## Programs")[0].splitlines(), 1):
+def check_messages(name: str, text: str, messages: str) -> list[str]:
+    """The first column of tables of messages. The programs' section has messages of others."""
+    found, section, title = [], "", ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("## "):
+            section = line
         cell = line.strip("|").split("|")[0] if line.startswith("|") else ""
+        title = "" if not cell else title or cell
+        if section == "## Programs" or name != TROUBLES and not title.strip().startswith("message"):
+            continue
         for message in re.findall(r"`([^`]+)`", cell):
             parts = [part.strip(" ,:;()") for part in PLACEHOLDER.split(message)]
-            found += [f"{TROUBLES}:{number}: no source has the message '{part}'" for part in parts
+            found += [f"{name}:{number}: no source has the message '{part}'" for part in parts
                       if len(part) >= LEAST_PART and part not in messages]
     return found
 
@@ -195,8 +201,10 @@ def complaints() -> list[str]:
         text = (ROOT / name).read_text()
         found += check_links(name, text) + check_paths(name, text) + (check_rows(name, text) if name in INDEXES else [])
     sources = [p.read_text() for room in ("hooks", "shadowib", "ib2tcp", "libraries") for p in sorted((ROOT / room).rglob("*"))
-               if p.suffix in (".cc", ".h") and not p.stem.endswith("_test")]
-    found += check_messages((ROOT / TROUBLES).read_text(), messages_of(sources))
+               if p.suffix in (".cc", ".h", ".in") and not p.stem.endswith("_test")]
+    messages = messages_of(sources)
+    for name in MESSAGES:
+        found += check_messages(name, (ROOT / name).read_text(), messages)
     for pattern in REFUSING:
         for path in sorted(ROOT.glob(pattern)):
             found += check_refusals(str(path.relative_to(ROOT)), path.read_text(), (ROOT / TROUBLES).read_text())

@@ -115,9 +115,19 @@ class Documents(unittest.TestCase):
     def test_quoted_messages_are_those_of_the_sources(self):
         messages = documents.messages_of(['return f("descriptor %d cannot "\n   "be saved; close %.20s", fd);'])
         table = "| `descriptor N cannot be saved; close NAME` | why |\n"
-        self.assertEqual(documents.check_messages(table, messages), [])
-        self.assertEqual(len(documents.check_messages(table.replace("saved", "kept"), messages)), 1)
-        self.assertEqual(documents.check_messages("\n## Programs\n" + table.replace("saved", "kept"), messages), [])
+        wrong = table.replace("saved", "kept")
+
+        def check(text, name=documents.TROUBLES):
+            return len(documents.check_messages(name, text, messages))
+        self.assertEqual(check(table), 0)
+        self.assertEqual(check(wrong), 1)
+        self.assertEqual(check("\n## Programs\n" + wrong), 0)
+        self.assertEqual(check("\n## Programs\n\n## Task farms\n" + wrong), 1)
+        self.assertEqual(check("| message | remedy |\n" + wrong, "portable.md"), 1)
+        self.assertEqual(check("| word | meaning |\n" + wrong, "portable.md"), 0)
+        quoted = documents.messages_of(['warn("option \\"%s\\" is none");', 'complain "$argument leaves out types"'])
+        self.assertIn('option "\0" is none', quoted)
+        self.assertIn("\0 leaves out types", quoted)
 
 
 if __name__ == "__main__":

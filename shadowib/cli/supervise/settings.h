@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "shadowib/cli/common.h"
-#include "shadowib/cli/supervise/exit_codes.h"
+#include "shadowib/cli/supervise/retry_on.h"
 #include "shadowib/cli/supervise/notice.h"
 #include "shadowib/cli/supervise/pace.h"
 #include "shadowib/command_line/hosts.h"

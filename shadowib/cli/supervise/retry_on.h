@@ -1,4 +1,4 @@
-// A list of exit codes, as "1,5,128-255".
+// The exit codes of --retry-on, a list as "1,5,128-255".
 #pragma once
 
 #include <bitset>

@@ -1,4 +1,4 @@
-#include "shadowib/cli/supervise/exit_codes.h"
+#include "shadowib/cli/supervise/retry_on.h"
 
 #include <gtest/gtest.h>
 
