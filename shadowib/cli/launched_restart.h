@@ -47,8 +47,8 @@ class LaunchedRestart {
   std::set<std::uint32_t> members(const Companies& companies) const;
   // Tells the followers of this host.
   void told(int exit_code);
-  // Waits for the leader, which passes signals on to the members: forwarded_signals() are blocked from then on, in this
-  // thread, for good. kAborted: the leader is gone without a word.
+  // Waits for the leader, which passes signals on to the members: forwarded_signals() are blocked from then on, in
+  // this thread, for good. kAborted: the leader is gone without a word.
   Status follow(int* exit_code);
 
  private:

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "shadowib/cli/common.h"
-#include "shadowib/cli/supervise/retry_on.h"
 #include "shadowib/cli/supervise/notice.h"
 #include "shadowib/cli/supervise/pace.h"
+#include "shadowib/cli/supervise/retry_on.h"
 #include "shadowib/command_line/hosts.h"
 
 namespace shadowib::cli {
