@@ -13,6 +13,8 @@
 #include <numeric>
 #include <thread>
 
+#include "shadowib/base/deadline.h"
+
 namespace shadowib::cli {
 namespace {
 
@@ -201,7 +203,9 @@ TEST_F(Launch, SignalsAreForTheLeader) {
   }
   ASSERT_TRUE(leader->gather(exchange(), "j", 60).ok());
   const std::string status = "/proc/" + std::to_string(follower) + "/status";
+  const Deadline deadline = Deadline::in_ms(60000);
   for (std::string line; line != "SigBlk:\t0000000008004a07";) {  // it follows
+    ASSERT_FALSE(deadline.has_passed()) << line;
     ASSERT_EQ(::waitpid(follower, nullptr, WNOHANG), 0);
     std::ifstream file(status);
     while (std::getline(file, line) && !line.starts_with("SigBlk:")) {
