@@ -68,7 +68,7 @@ class Round {
   void add_phase(std::int64_t now);
   Status quiesce();
   Status inspect();
-  Status open_shared_memory();
+  Status do_duty();
   std::string set_id() const { return to_hex(request_.set_id); }
   Status tell_host();
   Status start_keeper();
@@ -193,15 +193,17 @@ Status Round::inspect() {
   std::string go;
   SHADOWIB_TRY(messages_.wait_for_key("go", &go));
   SHADOWIB_TRY(request_.take_choice(go));
-  return open_shared_memory();
+  return do_duty();
 }
 
-// What this member is to save of the memory it shares stands there when the command has said "go".
-Status Round::open_shared_memory() {
+// What this member is to save of the memory it shares, and which files it is to compare, stands there when the
+// command has said "go".
+Status Round::do_duty() {
   const std::string key = messages_.key("memory/" + std::to_string(g_job.info.member));
   std::string duty;
   bool found = false;
   SHADOWIB_TRY(g_job.exchange->get(key, &duty, &found));
+  SHADOWIB_TRY(look_unjudged([&] { return compare_files(duty, &table_); }));
   return shared_.open(table_, duty);
 }
 

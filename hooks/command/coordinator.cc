@@ -403,6 +403,7 @@ Status CheckpointDrive::drive(CheckpointReport* report) {
   SHADOWIB_TRY(judge_savers());
   std::map<std::uint32_t, std::string> duties;
   SHADOWIB_TRY(assign_shared_memory(tables_, &duties));
+  SHADOWIB_TRY(assign_comparisons(tables_, &duties));
   for (const auto& [member, duty] : duties)
     SHADOWIB_TRY(view_.exchange->publish(key("memory/" + std::to_string(member)), duty));
   SHADOWIB_TRY(fault_point(Phase::kMatched));

@@ -53,6 +53,13 @@ void linger_for_kill();
 // outside by stdio. Checks that every child process is a member or has ended. `kRefused` names member, pid,
 // descriptor and peer, or the child. Also used by verify.
 Status match_descriptors(const std::map<std::uint32_t, std::string>& tables);
+// In the command: which members have files that may be one open file description, inherited by all of them, or
+// several. Adds lines to the duty of the first member of each group, for compare_files().
+Status assign_comparisons(const std::map<std::uint32_t, std::string>& tables,
+                          std::map<std::uint32_t, std::string>* duties);
+// In that member, while all members of the machine are stopped: asks the kernel, and adds the answers to its table.
+// kcmp(2) gives an order, so n files take n log n calls. No program heap.
+Status compare_files(const std::string& duty, std::string* table);
 // Members that have a connection to a launcher, whose ranks they are.
 Status find_ranks(const std::map<std::uint32_t, std::string>& tables, std::set<std::uint32_t>* ranks);
 

@@ -33,7 +33,8 @@
 // `keeper/<host>`              Claimed by the member that starts the host's keeper.
 // `files/<index>`              Lines `<build-id hex or -> <path>` of the member's mapped files.
 // `fds/<index>`                The member's descriptor table (imager/descriptors.h).
-// `memory/<index>`             The part that a member saves of the memory it shares (imager/shared_memory.h).
+// `memory/<index>`             A member's duty: what it saves of memory it shares (imager/shared_memory.h), and the
+//                              files that it compares (imager/descriptors.h).
 // `go`                         Published by the command after matching the tables.
 // `saved/<index>`              `image=FILE generation= backend= bytes=N xxh3=<32 hex>`.
 //                              `settle_ns= save_ns= stopped_ns=`.

@@ -263,9 +263,13 @@ bool names_of(int pid, std::uint64_t* space, int* inner, std::string* comm) {
 }
 
 int compare_descriptions(int a, int b) {
-  long self = ::syscall(SYS_getpid);
+  const int self = static_cast<int>(::syscall(SYS_getpid));
+  return compare_descriptions(self, a, self, b);
+}
+
+int compare_descriptions(int pid_a, int a, int pid_b, int b) {
   return static_cast<int>(
-      ::syscall(SYS_kcmp, self, self, KCMP_FILE, static_cast<unsigned long>(a), static_cast<unsigned long>(b)));
+      ::syscall(SYS_kcmp, pid_a, pid_b, KCMP_FILE, static_cast<unsigned long>(a), static_cast<unsigned long>(b)));
 }
 
 }  // namespace shadowib::descriptors

@@ -73,5 +73,9 @@ bool names_of(int pid, std::uint64_t* space, int* inner, std::string* comm);
 // Whether two numbers lead to one open file description: 0 same, 1 and 2 different (a total order), -1 if the kernel
 // does not tell (kcmp denied by a seccomp filter). Source: kcmp(2).
 int compare_descriptions(int a, int b);
+inline constexpr int kSameDescription = 0, kLessDescription = 1;
+// Likewise for numbers of two processes of this one's pid namespace; -1 also if one of them may not be looked at, or
+// has ended, or has no such number.
+int compare_descriptions(int pid_a, int a, int pid_b, int b);
 
 }  // namespace shadowib::descriptors

@@ -20,8 +20,8 @@ namespace shadowib::descriptors {
 namespace {
 
 constexpr char kMagic[8] = {'S', 'I', 'B', 'F', 'D', 'T', 'A', 'B'};
-constexpr std::uint32_t kWithoutInherited = 9, kWithoutIpc = 8, kWithoutLocks = 7, kWithoutGoneSenders = 5,
-                        kWithoutFamily = 4, kWithoutPtys = 3,
+constexpr std::uint32_t kWithoutSharedFiles = 10, kWithoutInherited = 9, kWithoutIpc = 8, kWithoutLocks = 7,
+                        kWithoutGoneSenders = 5, kWithoutFamily = 4, kWithoutPtys = 3,
                         kWithoutSegments = 2;  // these are still read
 constexpr int kHighestFd = 1 << 20;
 constexpr std::size_t kMostInPty = 1 << 16;  // four buffers of the kernel's, of 4 and 8 KiB
@@ -171,6 +171,10 @@ void visit(A& a, MessageQueue& q) {
   visit_vector(a, q.messages);
 }
 template <typename A>
+void visit(A& a, SharedFile& f) {
+  visit_all(a, f.member, f.object, f.description);
+}
+template <typename A>
 void visit(A& a, Table& t) {
   visit_all(a, t.member, t.pid, t.kernel, t.network, t.processes, t.working_directory);
   visit_vector(a, t.descriptors);
@@ -183,6 +187,7 @@ void visit(A& a, Table& t) {
   if (a.version <= kWithoutIpc) return;
   visit_vector(a, t.semaphores);
   visit_vector(a, t.queues);
+  if (a.version > kWithoutSharedFiles) visit_vector(a, t.shared_files);
 }
 
 bool valid_address(const std::string& address, int domain) {

@@ -214,6 +214,12 @@ struct Child {
   std::string name;
 };
 
+// Object `object` of member `member` has the open file description of this number; of others in the list with this
+// number, too. Objects in no list were not compared.
+struct SharedFile {
+  std::uint32_t member = 0, object = 0, description = 0;
+};
+
 struct Table {
   std::uint32_t member = 0;
   std::int32_t pid = 0;
@@ -233,6 +239,7 @@ struct Table {
   // Since version 9.
   std::vector<SemaphoreSet> semaphores;
   std::vector<MessageQueue> queues;
+  std::vector<SharedFile> shared_files;  // as this member has found out for itself and others. Since version 11
 
   // The lowest number that leads to object `index`, -1 if none.
   int first_fd(std::uint32_t index) const;
@@ -240,7 +247,7 @@ struct Table {
   int segment_of_file(std::uint64_t device, std::uint64_t inode) const;
 };
 
-inline constexpr std::uint32_t kTableVersion = 10;
+inline constexpr std::uint32_t kTableVersion = 11;
 // Tests write versions from before.
 void encode_table(const Table& table, std::string* bytes, std::uint32_t version = kTableVersion);
 // kCorrupt or kVersion, with the reason. On success all indices, kinds and addresses are within bounds.

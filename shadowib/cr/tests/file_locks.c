@@ -1,5 +1,5 @@
 /* Files across a restart: locks of several members on one file, of memory they share, and a thread that waits for
- * one.
+ * one; offsets.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +38,7 @@ static void expect_locks(int fd, const char* expected) {
   CHECK(strcmp(found, expected) == 0);
 }
 
-static int file, memory_file, flocked;
+static int file, memory_file, flocked, results;
 
 static void* wait_for_record(void* waiting) {
   __atomic_store_n((int*)waiting, 1, __ATOMIC_RELEASE);
@@ -50,7 +50,8 @@ static void open_files(const char* memory_path) {
   file = open("records", O_RDWR | O_CREAT, 0600);
   memory_file = open(memory_path, O_RDWR | O_CREAT, 0600);
   flocked = open("flocked", O_RDONLY | O_CREAT, 0600);
-  CHECK(file >= 0 && memory_file >= 0 && flocked >= 0 && ftruncate(memory_file, 4096) == 0);
+  results = open("results", O_RDWR | O_CREAT, 0600); /* alike in both, and each has its own offset */
+  CHECK(file >= 0 && memory_file >= 0 && flocked >= 0 && results >= 0 && ftruncate(memory_file, 4096) == 0);
   /* A file that is mapped, as LMDB's and SQLite's are. */
   CHECK(ftruncate(file, 4096) == 0);
   CHECK(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) != MAP_FAILED);
@@ -84,6 +85,7 @@ static void locks_first(void) {
     CHECK(set_lock(file, F_SETLK, F_RDLCK, 104, 1) < 0 && (errno == EAGAIN || errno == EACCES));
     CHECK(set_lock(memory_file, F_SETLK, F_WRLCK, 8, 8) < 0);
   }
+  CHECK(lseek(results, 100, SEEK_SET) == 100);
   tell("unlock", 0);
   CHECK(pthread_join(thread, NULL) == 0);
   expect_locks(file, "POSIX WRITE 8 15;POSIX READ 32 39;POSIX WRITE 100 107;");
@@ -104,6 +106,7 @@ static void locks_second(void) {
   tell("locked", 0);
   await("unlock", &unused, &peer);
   expect_locks(file, "POSIX READ 32 39;POSIX WRITE 100 107;");
+  CHECK(lseek(results, 0, SEEK_CUR) == 0);
   CHECK(flock(flocked, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK);
   CHECK(set_lock(file, F_SETLK, F_UNLCK, 100, 8) == 0);
   await("seen", &unused, &peer);

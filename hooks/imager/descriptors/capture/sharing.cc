@@ -11,7 +11,6 @@ namespace shadowib::descriptors {
 namespace {
 
 constexpr std::size_t kMany = 64;
-constexpr int kSame = 0, kLess = 1;  // results of kcmp
 
 std::vector<int>* g_sorted = nullptr;  // one number of each description
 
@@ -26,8 +25,8 @@ class Order {
       const std::size_t middle = (low + high) / 2;
       const int order = compare_descriptions(list_[middle], fd);
       if (order < 0) return false;
-      *same = order == kSame;
-      (order == kLess ? low : high) = order == kLess ? middle + 1 : middle;
+      *same = order == kSameDescription;
+      (order == kLessDescription ? low : high) = order == kLessDescription ? middle + 1 : middle;
     }
     *place = high;
     return true;
@@ -50,13 +49,13 @@ bool check_order(const std::vector<int>& fds, Order* order, std::vector<int>* re
     const auto at = static_cast<std::size_t>(fd);
     if (at >= open.size() || !open[at] || listed[at]) continue;
     listed[at] = true;
-    const int now = chain.empty() ? kLess : compare_descriptions(chain.back(), fd);
+    const int now = chain.empty() ? kLessDescription : compare_descriptions(chain.back(), fd);
     if (now < 0) return false;
-    if (now == kSame) {
+    if (now == kSameDescription) {
       (*shares)[at] = chain.back();
-    } else if (now == kLess) {
+    } else if (now == kLessDescription) {
       chain.push_back(fd);
-    } else if (chain.size() == 1 || compare_descriptions(chain[chain.size() - 2], fd) == kLess) {
+    } else if (chain.size() == 1 || compare_descriptions(chain[chain.size() - 2], fd) == kLessDescription) {
       rest->push_back(chain.back());  // the last one is out of order, or this one
       chain.back() = fd;
     } else {

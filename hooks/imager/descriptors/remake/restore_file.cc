@@ -10,11 +10,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <compare>
 #include <csignal>
 #include <cstring>
-#include <tuple>
+#include <map>
+#include <utility>
 
+#include "hooks/imager/descriptors/file_likeness.h"
 #include "hooks/imager/descriptors/open_object.h"
 #include "hooks/imager/descriptors/remake/lock_holders.h"
 #include "hooks/imager/descriptors/remake/restore.h"
@@ -154,38 +155,37 @@ Status take_description_locks(const Object& o, int fd) {
 }
 
 // Members that inherited one open file (standard output of a shell's group) share its offset: with one offset each
-// they would overwrite each other. The kernel does not tell who shares over processes, so a file open for writing, at
-// the same offset with the same flags by the same name in two members of one kernel, is taken for one. Reading has
-// nothing to lose by its own offset. Two members that show one flock, taken by one process, have it by one
-// description, open for reading or not.
+// they would overwrite each other. Members that opened a file by themselves have one offset each: with one for all
+// they would write, or read, in each other's places. The kernel has told which is which (Table::shared_files). Where
+// it has not, in sets from before and where kcmp(2) is denied, a file open for writing that looks alike in two
+// members of one kernel is taken for one; reading has nothing to lose by its own offset. Two members that show one
+// flock, taken by one process, have it by one description, open for reading or not.
 class SharedFiles {
  public:
-  // The descriptor made for another member, or -1.
-  int* find(const Table& table, const Object& o) {
-    Key key{table.kernel, o.path, o.device, o.inode, o.offset, o.flags, 0, {}};
-    bool locked = false;
-    for (const FileLock& lock : o.locks) {
-      if (lock.kind == LockKind::kRecord) continue;
-      locked = locked || lock.kind == LockKind::kFlock;
-      key.locks.push_back({lock.exclusive, lock.taker, lock.start, lock.end});
-    }
+  explicit SharedFiles(const Plan& plan) {
+    for (const auto* tables : {&plan.tables, &plan.elsewhere})
+      for (const auto& [member, table] : *tables)
+        for (const SharedFile& f : table.shared_files) told_[{f.member, f.object}] = {member, f.description};
+  }
+
+  // The descriptor made for another member, or -1. nullptr: it is this member's alone.
+  int* find(const Table& table, std::uint32_t object) {
+    const Object& o = table.objects[object];
+    if (const auto at = told_.find({table.member, object}); at != told_.end())
+      return &made_as_told_.emplace(std::pair{at->second, likeness_of(table, o)}, -1).first->second;
+    const FileLikeness likeness = likeness_of(table, o);
     const bool written = o.kind != Kind::kDirectory && (o.flags & O_ACCMODE) != O_RDONLY;
-    if ((o.kind != Kind::kFile && o.kind != Kind::kMemory && o.kind != Kind::kDirectory) || !(written || locked))
-      return nullptr;
-    key.nth = seen_[&table][key]++;
-    return &made_.emplace(key, -1).first->second;
+    if (!has_shared_offset(o) || !(written || likeness.has_flock)) return nullptr;
+    const int nth = seen_[&table][likeness]++;
+    return &made_.emplace(std::pair{likeness, nth}, -1).first->second;
   }
 
  private:
-  struct Key {
-    std::string kernel, path;
-    std::uint64_t device, inode, offset;
-    int flags, nth;
-    std::vector<std::tuple<int, int, std::uint64_t, std::uint64_t>> locks;
-    auto operator<=>(const Key&) const = default;
-  };
-  std::map<Key, int> made_;
-  std::map<const Table*, std::map<Key, int>> seen_;
+  using Numbers = std::pair<std::uint32_t, std::uint32_t>;
+  std::map<Numbers, Numbers> told_;  // by member and object: who has compared, and the number it gave
+  std::map<std::pair<Numbers, FileLikeness>, int> made_as_told_;
+  std::map<std::pair<FileLikeness, int>, int> made_;
+  std::map<const Table*, std::map<FileLikeness, int>> seen_;
 };
 
 // Segments by their files, which members that have not mapped them have open as well.
@@ -234,7 +234,7 @@ int own_stream(const Plan& plan, const Table& table, std::uint32_t object) {
 }
 
 Status restore_files(Plan* plan) {
-  SharedFiles shared;
+  SharedFiles shared(*plan);
   const MemoryOpener memory(*plan);
   for (const auto& [member, table] : plan->tables)
     for (std::uint32_t i = 0; i < table.objects.size(); ++i) {
@@ -242,7 +242,7 @@ Status restore_files(Plan* plan) {
       const bool in_memory = o.kind == Kind::kMemory || (o.kind == Kind::kFile && memory.has(table, o));
       bool opened = in_memory || o.kind == Kind::kFile || o.kind == Kind::kDirectory || o.kind == Kind::kDevice;
       if (!opened || o.path.starts_with("/proc/") || plan->links.in_ptys.contains(&o)) continue;
-      int* made = shared.find(table, o);
+      int* made = shared.find(table, i);
       if (made != nullptr && *made >= 0) {
         plan->sources[&o] = *made;
         continue;

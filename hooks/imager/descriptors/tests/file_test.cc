@@ -172,6 +172,53 @@ TEST(Files, MembersThatInheritedAnOutputKeepOneOffset) {
   EXPECT_EQ(std::string((std::istreambuf_iterator<char>(in)), {}), "begin zero one");
 }
 
+// By one name, with equal flags, at equal offsets, as the ranks of a job open the file of their results.
+TEST(Files, MembersThatOpenedOneFileAlikeKeepTheirOffsets) {
+  const std::string path = scratch_directory() + "/alike";
+  Job job;
+  job.members = 3;
+  job.make = [&]() -> std::string {
+    EXPECT_STEP(put(::open(path.c_str(), O_CREAT | O_RDWR | O_TRUNC, 0600), 12) == 12);  // one for all
+    return "";
+  };
+  job.before = [&](int) -> std::string {
+    EXPECT_STEP(put(::open(path.c_str(), O_RDWR), 10) == 10 && put(::open(path.c_str(), O_RDWR), 11) == 11);
+    return "";
+  };
+  job.restarted = [](int member) -> std::string {
+    EXPECT_STEP(::lseek(10, 4 * member, SEEK_SET) == 4 * member);
+    meet();
+    EXPECT_STEP(::write(10, "own.", 4) == 4 && ::lseek(11, 0, SEEK_CUR) == 0);
+    meet();
+    char text[4];
+    EXPECT_STEP(::read(12, text, sizeof(text)) == 4 && std::string(text, 4) == "own.");
+    meet();
+    EXPECT_STEP(::lseek(12, 0, SEEK_CUR) == 12);
+    return "";
+  };
+  EXPECT_EQ(checkpoint_and_restart(job), "");
+}
+
+// Each of a shell's commands reads its own part of one input.
+TEST(Files, MembersThatInheritedAnInputKeepOneOffset) {
+  const std::string path = scratch_directory() + "/input";
+  write_file(path, "zeroone.");
+  Job job;
+  job.make = [&]() -> std::string {
+    EXPECT_STEP(put(::open(path.c_str(), O_RDONLY), 10) == 10);
+    return "";
+  };
+  job.before = [](int) -> std::string { return ""; };
+  job.restarted = [](int member) -> std::string {
+    if (member == 1) meet();
+    char text[4];
+    EXPECT_STEP(::read(10, text, sizeof(text)) == 4 && std::string(text, 4) == (member == 0 ? "zero" : "one."));
+    if (member == 0) meet();
+    return "";
+  };
+  EXPECT_EQ(checkpoint_and_restart(job), "");
+}
+
 std::string content_of(const std::string& path) {
   std::ifstream in(path);
   return {std::istreambuf_iterator<char>(in), {}};
@@ -200,6 +247,7 @@ TEST(Files, MembersThatOpenedAFileThemselvesKeepTheirOffsets) {
   EXPECT_EQ(content_of(path), "oneo");
   write_file(path, "");
   names[1] = path;
+  job.compares = false;
   Capture capture = checkpoint(job);
   ASSERT_EQ(capture.failure, "");
   descriptors::Table table;

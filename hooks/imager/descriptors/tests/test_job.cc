@@ -139,6 +139,15 @@ std::string play_original(const Job& job, int member) {
     write_note(note("refusal", member), status.text());
   if (status.error() == EAGAIN) write_note(note("passing", member), "yes");
   meet();
+  std::map<std::uint32_t, std::string> tables, duties;
+  for (int i = 0; i < job.members; ++i)
+    if (std::string other = read_note(note("table", i)); !other.empty())
+      tables[static_cast<std::uint32_t>(i)] = std::move(other);
+  meet();
+  if (job.compares) status = assign_comparisons(tables, &duties);
+  if (status.ok()) status = compare_files(duties[static_cast<std::uint32_t>(member)], &table);
+  if (status.ok()) write_note(note("table", member), table);
+  meet();
   if (job.resumed) words = job.resumed(member);
   meet();
   linger_for_kill();

@@ -20,6 +20,7 @@ struct Job {
   Step resumed;                       // in each original afterwards, may be empty: as if no checkpoint had been
   Step restarted;                     // in each restarted member
   std::function<void()> command;      // in the restart command before it prepares, may be empty
+  bool compares = true;               // members find out what they share; else as in sets from before
   bool apart = false;                 // restart each member by a part of its own, as on machines of their own
   bool unprivileged = false;          // restart as an ordinary user in a user and pid namespace, as pid 1
 };
