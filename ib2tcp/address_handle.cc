@@ -13,9 +13,12 @@
 namespace shadowib::ib2tcp {
 
 Link* Ah::link(Destination& where) {
-  if (where.found == nullptr)
-    where.found = group != nullptr ? g_engine->rendezvous->find(where.lid, false, nullptr)
-                                   : g_engine->rendezvous->find(attr.dlid, attr.is_global != 0, attr.grh.dgid.raw);
+  if (where.found != nullptr) return where.found;
+  // An exchange that does not answer may cost datagrams, as nobody at the address does.
+  if (group != nullptr)
+    (void)g_engine->rendezvous->find(where.lid, false, nullptr, &where.found);
+  else
+    (void)g_engine->rendezvous->find(attr.dlid, attr.is_global != 0, attr.grh.dgid.raw, &where.found);
   return where.found;
 }
 

@@ -234,7 +234,7 @@ void Link::follow(const Endpoint& successor) {
   peer_ = successor;
   first_address = 0;
   backoff_ns_ = 0;
-  silent_ = absent_ = false;  // that was the one before
+  silent_ = absent_ = told_later_ = false;  // that was the one before
   border_->incarnation = successor.incarnation;
   border_->shut = g_engine->border->incarnation_of(border_->cluster) != border_->incarnation;
   if (!border_->shut && !border_->frozen) kick_queues();

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "ib2tcp/border.h"
 #include "ib2tcp/host.h"
@@ -27,6 +28,8 @@ constexpr int kAckTurns = 3;
 constexpr int kDirectSockets = 4;
 // How often a program that polls all the time looks for connections that come and go.
 constexpr std::int64_t kControlNs = 100'000;
+// How often as long as a look-up of the exchange took to fail, and how long at most, there is no other one.
+constexpr std::int64_t kRests = 10, kLongestRestNs = 30'000'000'000;
 
 // An object of its own: with a base class in front, the engine's lock would lie further from its address.
 class EngineDriver final : public Driver {
@@ -98,9 +101,22 @@ int exchange_publish(const char* key, const void* value, std::size_t bytes) {
 }
 
 int exchange_lookup(const char* key, void* value, std::size_t capacity, std::size_t* bytes) {
+  const std::int64_t begun = monotonic_ns();
+  std::int64_t& rests_until = g_engine->exchange_rests_until_ns;
+  if (begun < rests_until) return EAGAIN;
   g_engine->lend();
   const int rc = g_host->lookup(key, value, capacity, bytes);
   g_engine->end_loan();
+  const bool failed_before = std::exchange(rests_until, 0) != 0;
+  if (rc == 0 || rc == ENOENT || rc == EOVERFLOW) {
+    if (failed_before) log_message(LogLevel::kInfo, "the job's exchange answers again");
+    return rc;
+  }
+  const std::int64_t now = monotonic_ns();
+  rests_until = now + std::min(kRests * (now - begun), kLongestRestNs);
+  if (!failed_before)
+    log_message(LogLevel::kWarn,
+                "the job's exchange does not answer (errno %d): new connections wait until it does", rc);
   return rc;
 }
 

@@ -184,6 +184,7 @@ class Engine {
  public:
   std::unique_ptr<Border> border;    // under the lock; nullptr: this process is in no cluster
   std::unique_ptr<Identity> former;  // under the lock; of this process's earlier life (restore_identity)
+  std::int64_t exchange_rests_until_ns = 0;  // under the lock; see exchange_lookup()
 };
 
 extern Engine* g_engine;
@@ -213,8 +214,10 @@ class [[nodiscard]] LockOrLoan {
   const bool borrowed_;
 };
 
-// The job's exchange, asked by a thread that holds the engine's lock (Engine::lend).
+// The job's exchange, asked by a thread that holds the engine's lock (Engine::lend): nothing moves meanwhile.
 int exchange_publish(const char* key, const void* value, std::size_t bytes);
+// ENOENT: there is no such key. Another errno says nothing about it: the exchange fails, and then rests for ten times
+// as long as it took to fail (EAGAIN).
 int exchange_lookup(const char* key, void* value, std::size_t capacity, std::size_t* bytes);
 int exchange_claim(const char* key);
 

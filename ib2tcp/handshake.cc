@@ -323,8 +323,13 @@ bool Handshake::on_proof() {
     fail("wrong key");
     return false;
   }
-  Link* link = g_engine->rendezvous->link_for_incoming(greeting_.lid, greeting_.from);
-  if (link == nullptr) return fail("it is not in the exchange"), false;
+  Link* link = nullptr;
+  const int rc = g_engine->rendezvous->link_for_incoming(greeting_.lid, greeting_.from, &link);
+  if (rc == ENOENT) return fail("it is not in the exchange"), false;
+  if (rc != 0) {
+    if (send_answer(Verdict::kLater, nullptr)) finish();
+    return false;
+  }
   if (greeting_.cluster != link->peer().cluster) return fail("its record names another cluster"), false;
   if ((greeting_.cluster == 0) != (g_engine->border == nullptr))
     return fail("one of both processes is in no cluster of the federation"), false;
@@ -397,6 +402,10 @@ bool Handshake::on_answer() {
     log_message(LogLevel::kWarn, "who listens at the address of LID %u cannot prove that it belongs to this job",
                 link_->peer().lid);
     return fail("wrong key"), false;
+  }
+  if (answer_.verdict == Verdict::kLater) {
+    link_->note_later();
+    return fail("the exchange does not answer it"), false;
   }
   if (answer_.verdict == Verdict::kDead) return fail("an incarnation of its cluster, or of ours, is over"), false;
   if (answer_.verdict != Verdict::kAccepted) return fail("it prefers a connection of its own"), false;

@@ -44,7 +44,7 @@ void Link::want_connection() {
 }
 
 bool Link::being_made() const {
-  if (state_ == State::kConfirming) return true;
+  if (state_ == State::kConfirming || told_later_) return true;
   // A peer of another cluster may be stopped, or hold the connection that broke. Only one that is gone counts.
   if (border_ != nullptr)
     return is_kept_from_connecting() || !absent_ || (attempt_ != nullptr && attempt_->answered()) ||
@@ -61,6 +61,7 @@ void Link::note_put_off() {
 }
 
 void Link::on_connect_failed(const char* reason) {
+  told_later_ = std::exchange(is_told_later_, false);
   // Who comes later has a time of its own.
   if (!std::exchange(is_put_off_, false) || qps_.empty()) put_off_since_ns_ = 0;
   attempt_ = nullptr;
@@ -91,7 +92,7 @@ void Link::on_connected(Stream* stream, bool accepted) {
     attempt_ = nullptr;
   }
   g_engine->disarm(retry_);
-  silent_ = absent_ = false;
+  silent_ = absent_ = told_later_ = false;
   put_off_since_ns_ = 0;
   stream_.reset(stream);
   traits_ = stream->traits();

@@ -113,6 +113,8 @@ class Link {
   // The attempt that now fails tells nothing of the peer: its queue is full, or descriptors are short here. While
   // that lasts it counts no more than a handshake that nobody answers.
   void note_put_off();
+  // The attempt that now fails was answered by "later", for as long as the peer's exchange fails. Counts nothing.
+  void note_later() { is_told_later_ = true; }
   // Connects if there is no connection and none is being made.
   void want_connection();
   // A handshake ended. `stream` is taken. The side that accepted is up only when the peer's first frame is there.
@@ -240,6 +242,7 @@ class Link {
   bool silent_ = false, absent_ = false;
   std::int64_t put_off_since_ns_ = 0;  // the first of such attempts in a row; 0: the last was another
   bool is_put_off_ = false;            // the attempt that now fails
+  bool told_later_ = false, is_told_later_ = false;  // the last attempt; the one that now fails
 
   HookedList<Qp, &Qp::of_link> qps_;
   HookedList<Qp, &Qp::ready_hook> ready_;

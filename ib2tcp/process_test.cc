@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "ib2tcp/testing/endpoint.h"
 
@@ -105,6 +107,97 @@ TEST(Settings, AnExchangeThatFailsLeavesNothingBehind) {
   ASSERT_NE(context, nullptr);
   EXPECT_EQ(process.ops().close_device(context), 0);
   process.ops().free_device_list(list);
+}
+
+// Until the process has asked so often, or the endpoint has a completion: that is false.
+bool asked(const Process& process, int lookups, Endpoint& end) {
+  while (process.lookups_ < lookups)
+    if (end.poll() != 0) return false;
+  return true;
+}
+
+class Outage : public ::testing::TestWithParam<std::string> {};
+
+// A look-up that fails says nothing of the peer: it counts as no try.
+TEST_P(Outage, WhoHasNotFoundItsPeerWaits) {
+  auto exchange = std::make_shared<FakeExchange>();
+  ProcessOptions options;
+  options.transport = GetParam();
+  Process first(exchange, options), second(exchange, options);
+  Device a(first), b(second);
+  for (ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC}) {
+    QpOptions kind;
+    kind.type = type;
+    kind.global = true;  // so that each asks, although the process is known
+    Endpoint x(a, kind), y(b, kind);
+    first.exchange_broken_ = true;
+    first.lookups_ = 0;
+    connect(x, y);
+    ASSERT_EQ(y.post_recv(5, {y.sge(0, 100)}), 0);
+    ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+    ASSERT_TRUE(asked(first, 12, x));
+    EXPECT_EQ(x.state(), IBV_QPS_RTS);
+    first.exchange_broken_ = false;
+    EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+    EXPECT_WC(y.wait(), 5, IBV_WC_SUCCESS);
+  }
+}
+
+// Nor does one that the process at the other end makes, which must know who connects.
+TEST_P(Outage, WhoIsNotFoundByItsPeerWaits) {
+  auto exchange = std::make_shared<FakeExchange>();
+  ProcessOptions options;
+  options.transport = GetParam();
+  Process first(exchange, options), second(exchange, options);
+  Device a(first), b(second);
+  Endpoint x(a), y(b);
+  second.exchange_broken_ = true;
+  second.lookups_ = 0;
+  connect(x, y);
+  ASSERT_EQ(y.post_recv(5, {y.sge(0, 100)}), 0);
+  ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+  ASSERT_TRUE(asked(second, 30, x));
+  EXPECT_EQ(x.state(), IBV_QPS_RTS);
+  second.exchange_broken_ = false;
+  EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+  EXPECT_WC(y.wait(), 5, IBV_WC_SUCCESS);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Outage, ::testing::ValuesIn(kTransports),
+                         [](const auto& info) { return name_in_test(info.param); });
+
+// Nothing moves while it is asked: so it is asked for a tenth of the time at most, whoever waits for it.
+TEST(OutageThatTakesTime, LeavesMostOfTheTimeToOthers) {
+  constexpr int kTakesMs = 50, kShare = 10, kWaiting = 8, kMessages = 100;
+  auto exchange = std::make_shared<FakeExchange>();
+  Process first(exchange, {}), second(exchange, {});
+  Device a(first), b(second), away(second);
+  away.port.lid = static_cast<std::uint16_t>(b.port.lid + 1);  // nobody's
+  Endpoint x(a), y(b);
+  connect(x, y);
+  ASSERT_EQ(y.post_recv(0, {y.sge(0, 100)}), 0);
+  ASSERT_EQ(x.post_send(0, {x.sge(0, 100)}), 0);
+  EXPECT_WC(x.wait(), 0, IBV_WC_SUCCESS);
+  EXPECT_WC(y.wait(), 0, IBV_WC_SUCCESS);
+  first.exchange_broken_ = true;
+  first.exchange_takes_ms_ = kTakesMs;
+  first.lookups_ = 0;
+  const auto begun = std::chrono::steady_clock::now();
+  std::vector<std::unique_ptr<Endpoint>> waiting;
+  for (int i = 0; i < kWaiting; ++i) {
+    Endpoint& end = *waiting.emplace_back(std::make_unique<Endpoint>(a));
+    ASSERT_EQ(end.to_init(end.qp), 0);
+    ASSERT_EQ(end.to_rtr(end.qp, away, 1), 0);
+  }
+  for (int i = 1; i <= kMessages || first.lookups_ < 3; ++i) {
+    ASSERT_EQ(y.post_recv(i, {y.sge(0, 100)}), 0);
+    ASSERT_EQ(x.post_send(i, {x.sge(0, 100)}), 0);
+    EXPECT_WC(x.wait(), i, IBV_WC_SUCCESS);
+    EXPECT_WC(y.wait(), i, IBV_WC_SUCCESS);
+    const int lookups = first.lookups_;
+    const auto took = std::chrono::steady_clock::now() - begun;
+    ASSERT_LE(lookups, 1 + took / std::chrono::milliseconds(kTakesMs * (kShare + 1)));
+  }
 }
 
 // What /proc/net/tcp and tcp6 say listens at a port: "0100007F", all zeros for everywhere.

@@ -167,7 +167,7 @@ class Qp {
   void on_datagram_link_down(const Link& link);
 
  private:
-  enum class Wait : std::uint8_t { kNone, kResolve, kLink, kReceiver, kPeer, kResume };
+  enum class Wait : std::uint8_t { kNone, kResolve, kExchange, kLink, kReceiver, kPeer, kResume };
   static constexpr std::uint32_t kAnswers = kMaxRdAtomic;
 
   // qp_state.cc

@@ -288,14 +288,19 @@ int Rendezvous::describe(char* buffer, std::size_t capacity) const {
 int Rendezvous::claim_former_lid(std::uint16_t lid) {
   char key[32];
   std::snprintf(key, sizeof(key), "ib2tcp/lid/%u", lid);
-  const int rc = exchange_claim(key);
+  int rc = exchange_claim(key);
   if (rc == 0) return 0;
-  Endpoint holder;
-  if (rc == EEXIST && read_endpoint(lid, &holder) && holder.cluster == self_.cluster &&
-      holder.incarnation < self_.incarnation)
-    return 0;
-  log_message(LogLevel::kError, "LID %u, which this process had, is another one's now (errno %d)", lid, rc);
-  return rc == EEXIST ? EADDRINUSE : rc;
+  if (rc == EEXIST) {
+    Endpoint holder;
+    rc = read_endpoint(lid, &holder);
+    if (rc == 0 && holder.cluster == self_.cluster && holder.incarnation < self_.incarnation) return 0;
+    if (rc == 0 || rc == ENOENT) {
+      log_message(LogLevel::kError, "LID %u, which this process had, is another one's now", lid);
+      return EADDRINUSE;
+    }
+  }
+  log_message(LogLevel::kError, "the job's exchange refused to claim %s (errno %d)", key, rc);
+  return rc;
 }
 
 int Rendezvous::claim_lid(std::uint16_t* lid) {
@@ -344,49 +349,56 @@ bool Rendezvous::same_host(const Endpoint& peer) const {
   return std::memcmp(peer.boot_id, self_.boot_id, 16) == 0 && peer.net_namespace == self_.net_namespace;
 }
 
-bool Rendezvous::read_endpoint(std::uint16_t lid, Endpoint* endpoint) {
+// 0, ENOENT, or an errno of an exchange that does not answer.
+int Rendezvous::read_endpoint(std::uint16_t lid, Endpoint* endpoint) {
   char key[32];
   endpoint_key(key, lid);
   std::size_t bytes = 0;
-  if (exchange_lookup(key, endpoint, sizeof(*endpoint), &bytes) != 0) return false;
+  if (const int rc = exchange_lookup(key, endpoint, sizeof(*endpoint), &bytes); rc != 0 && rc != EOVERFLOW) return rc;
   if (bytes == sizeof(*endpoint) && endpoint->magic == kEndpointMagic && endpoint->version == kEndpointVersion &&
       endpoint->unix_name_bytes <= sizeof(endpoint->unix_name) && endpoint->addresses <= kMaxAddresses &&
       endpoint->fabric_name_bytes <= sizeof(endpoint->fabric_name) && endpoint->cluster <= kMaxBackendClusters &&
       ::strnlen(endpoint->provider, sizeof(endpoint->provider)) < sizeof(endpoint->provider))
-    return true;
+    return 0;
   log_message(LogLevel::kWarn, "the record %s of the exchange is not one of this version; peer ignored", key);
-  return false;
+  return ENOENT;
 }
 
-Link* Rendezvous::find(std::uint16_t dlid, bool global, const std::uint8_t dgid[16]) {
+int Rendezvous::find(std::uint16_t dlid, bool global, const std::uint8_t dgid[16], Link** link) {
   // A GUID ends in the LID of its port, so one key serves both ways to address a peer.
   std::uint16_t lid = dlid;
   if (lid == 0 && global) lid = static_cast<std::uint16_t>(dgid[14] << 8 | dgid[15]);
-  if (lid == 0 || lid > kLastLid) return nullptr;
+  if (lid == 0 || lid > kLastLid) return ENOENT;
   auto known = by_lid_.find(lid);
-  if (known != by_lid_.end() && dlid != 0) return known->second;
+  if (known != by_lid_.end() && dlid != 0) {
+    *link = known->second;
+    return 0;
+  }
   Endpoint endpoint;
-  if (!read_endpoint(lid, &endpoint)) return nullptr;
-  if (dlid == 0 && std::memcmp(&endpoint.guid, dgid + 8, 8) != 0) return nullptr;
+  if (const int rc = read_endpoint(lid, &endpoint); rc != 0) return rc;
+  if (dlid == 0 && std::memcmp(&endpoint.guid, dgid + 8, 8) != 0) return ENOENT;
+  *link = link_to(endpoint);
+  by_lid_[lid] = *link;
+  return 0;
+}
+
+int Rendezvous::link_for_incoming(std::uint16_t lid, const std::uint8_t uuid[16], Link** link) {
+  *link = g_engine->link_with(uuid);
+  if (*link != nullptr) return 0;
+  Endpoint endpoint;
+  if (const int rc = read_endpoint(lid, &endpoint); rc != 0) return rc;
+  if (std::memcmp(endpoint.uuid, uuid, 16) != 0) return ENOENT;
+  *link = link_to(endpoint);
+  return 0;
+}
+
+Link* Rendezvous::link_to(const Endpoint& endpoint) {
   Link* link = g_engine->link_with(endpoint.uuid);
   if (link == nullptr) link = link_of_predecessor(endpoint);
   if (link == nullptr) {
     link = new Link(endpoint, std::memcmp(endpoint.uuid, self_.uuid, 16) == 0);
     g_engine->add_link(link);
   }
-  by_lid_[lid] = link;
-  return link;
-}
-
-Link* Rendezvous::link_for_incoming(std::uint16_t lid, const std::uint8_t uuid[16]) {
-  Link* link = g_engine->link_with(uuid);
-  if (link != nullptr) return link;
-  Endpoint endpoint;
-  if (!read_endpoint(lid, &endpoint) || std::memcmp(endpoint.uuid, uuid, 16) != 0) return nullptr;
-  link = link_of_predecessor(endpoint);
-  if (link != nullptr) return link;
-  link = new Link(endpoint, false);
-  g_engine->add_link(link);
   return link;
 }
 
@@ -402,7 +414,7 @@ Link* Rendezvous::link_of_predecessor(const Endpoint& endpoint) {
 }
 
 bool Rendezvous::successor_of(const Endpoint& gone, Endpoint* successor) {
-  return read_endpoint(gone.lid, successor) && is_successor(gone, *successor);
+  return read_endpoint(gone.lid, successor) == 0 && is_successor(gone, *successor);
 }
 
 void Rendezvous::accept_all(Watch& watch, StreamKind kind) {

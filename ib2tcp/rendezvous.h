@@ -65,10 +65,11 @@ class Rendezvous {
   const std::uint8_t* key() const { return key_; }
   TransportChoice choice() const { return choice_; }
   Fabric* fabric() { return fabric_.get(); }  // with kOfi
-  // The link to whoever owns the address; nullptr if nobody published it yet.
-  Link* find(std::uint16_t dlid, bool global, const std::uint8_t dgid[16]);
-  // The link to an authenticated peer that connected to us.
-  Link* link_for_incoming(std::uint16_t lid, const std::uint8_t uuid[16]);
+  // The link to whoever owns the address. 0; ENOENT: nobody published it yet; another errno: the exchange does not
+  // answer, which says nothing of the peer.
+  int find(std::uint16_t dlid, bool global, const std::uint8_t dgid[16], Link** link);
+  // The link to an authenticated peer that connected to us. Likewise.
+  int link_for_incoming(std::uint16_t lid, const std::uint8_t uuid[16], Link** link);
   // How to reach it, or a reason why not.
   bool same_host(const Endpoint& peer) const;
   // The addresses to connect to it at, best first; `first` turns the list.
@@ -86,6 +87,7 @@ class Rendezvous {
  private:
   int claim_lid(std::uint16_t* lid);
   int claim_former_lid(std::uint16_t lid);
+  Link* link_to(const Endpoint& endpoint);
   Link* link_of_predecessor(const Endpoint& endpoint);
   int listen_unix();
   int choose_network();
@@ -94,7 +96,7 @@ class Rendezvous {
   void stop_listening();
   int open_fabric();
   int publish(std::vector<std::unique_ptr<Device>>& devices);
-  bool read_endpoint(std::uint16_t lid, Endpoint* endpoint);
+  int read_endpoint(std::uint16_t lid, Endpoint* endpoint);
   void accept_all(Watch& watch, StreamKind kind);
 
   Endpoint self_{};

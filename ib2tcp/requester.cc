@@ -1,4 +1,6 @@
 // The sending half: which request goes next, and what the peer's answers mean for those that went.
+#include <errno.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -20,7 +22,7 @@ constexpr std::uint8_t kForever = 7;  // rnr_retry
 // A receiver that posts tells us at once; the timer of a sender that retries for ever is only a second way, so that
 // it may grow and not send a large message again and again.
 constexpr std::int64_t kLongestRnrWaitNs = 64'000'000;
-constexpr std::int64_t kResolveNs = 10'000'000;
+constexpr std::int64_t kResolveNs = 10'000'000, kExchangeNs = 100'000'000;
 // Fabrics need no time to connect; we do. Time-outs never end in less than this altogether.
 constexpr std::int64_t kPatienceNs = 500'000'000;
 constexpr std::uint32_t kUnreliableTries = 5;  // of 100 ms each: whoever is not there then has missed the message
@@ -377,6 +379,10 @@ void Qp::on_timer() {
     on_resume_timer();
     return;
   }
+  if (why == Wait::kExchange) {
+    resolve();
+    return;
+  }
   if (why == Wait::kReceiver || why == Wait::kPeer) {
     kick();
     if (odd_) ready_replay();
@@ -410,9 +416,14 @@ void Qp::on_timer() {
 
 void Qp::resolve() {
   const ibv_ah_attr& to = attr_.ah_attr;
-  link_ = g_engine->rendezvous->find(to.dlid, to.is_global != 0, to.grh.dgid.raw);
-  if (link_ == nullptr) {
+  link_ = nullptr;
+  const int rc = g_engine->rendezvous->find(to.dlid, to.is_global != 0, to.grh.dgid.raw, &link_);
+  if (rc == ENOENT) {
     wait(Wait::kResolve, sq_.empty() ? kResolveNs : retry_interval_ns());
+    return;
+  }
+  if (rc != 0) {
+    wait(Wait::kExchange, std::max(kExchangeNs, g_engine->exchange_rests_until_ns - monotonic_ns()));
     return;
   }
   link_->add(*this);

@@ -169,6 +169,7 @@ enum class Verdict : std::uint32_t {
   kAccepted = 1,
   kUseOther = 2,  // there is or will be another one
   kDead = 3,      // one of both is of an incarnation of its cluster that is over, as far as the accepting side knows
+  kLater = 4,     // the exchange does not answer the accepting side: it cannot look for the peer's record
 };
 struct Answer {  // accepting -> connecting; with kShm and kAccepted three descriptors ride along (SCM_RIGHTS)
   Verdict verdict;

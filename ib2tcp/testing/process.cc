@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -62,6 +63,11 @@ struct Fake {
     return 0;
   }
   static int lookup(const char* key, void* value, size_t capacity, size_t* bytes) {
+    ++me().lookups_;
+    if (me().exchange_broken_) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(me().exchange_takes_ms_));
+      return EIO;
+    }
     std::lock_guard<std::mutex> guard(me().exchange_->mutex);
     auto it = me().exchange_->values.find(key);
     if (it == me().exchange_->values.end()) return ENOENT;

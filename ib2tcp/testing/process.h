@@ -81,7 +81,9 @@ class Process {
   std::set<int> descriptors_;
   std::atomic<long> mapped_bytes_{0};
   std::string log_;
+  // Its claims and look-ups fail, a look-up after some time. Look-ups are counted.
   std::atomic<bool> exchange_broken_{false};
+  std::atomic<int> exchange_takes_ms_{0}, lookups_{0};
   std::atomic<bool> descriptors_short_{false};
   FakeLog fake_log_;  // under log_mutex_
   std::mutex log_mutex_;
