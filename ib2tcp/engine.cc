@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,6 +31,9 @@ constexpr int kDirectSockets = 4;
 constexpr std::int64_t kControlNs = 100'000;
 // How often as long as a look-up of the exchange took to fail, and how long at most, there is no other one.
 constexpr std::int64_t kRests = 10, kLongestRestNs = 30'000'000'000;
+// How often peers are looked at, and after how long a host that says nothing is gone. Idle ones end as soon.
+constexpr int kLookAtPeersSeconds = 5;
+constexpr std::uint32_t kHostPatienceMs = 40'000;
 
 // An object of its own: with a base class in front, the engine's lock would lie further from its address.
 class EngineDriver final : public Driver {
@@ -59,16 +63,34 @@ int Engine::open() {
   data_set_ = unowned.own(::epoll_create1(EPOLL_CLOEXEC));
   control_set_ = unowned.own(::epoll_create1(EPOLL_CLOEXEC));
   bell_ = unowned.own(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (data_set_ < 0 || control_set_ < 0 || bell_ < 0) return EMFILE;
+  lost_peers_clock_ = unowned.own(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (data_set_ < 0 || control_set_ < 0 || bell_ < 0 || lost_peers_clock_ < 0) return EMFILE;
   bell_watch_ = {[](void* self, std::uint32_t) { static_cast<Engine*>(self)->hear_bell(); }, this};
   control_watch_ = {[](void* self, std::uint32_t) {
                       auto* engine = static_cast<Engine*>(self);
                       engine->run_epoll(engine->control_set_);
                     },
                     this};
+  lost_peers_watch_ = {[](void* self, std::uint32_t) { static_cast<Engine*>(self)->look_for_lost_peers(); }, this};
   watch(bell_watch_, bell_, EPOLLIN, false);
   watch(control_watch_, control_set_, EPOLLIN, false);
+  watch(lost_peers_watch_, lost_peers_clock_, EPOLLIN, true);
   return 0;
+}
+
+void Engine::add_sockets(int change) {
+  const bool any = sockets != 0;
+  sockets += change;
+  if (any == (sockets != 0)) return;
+  constexpr itimerspec kNever{}, kRegularly{{kLookAtPeersSeconds, 0}, {kLookAtPeersSeconds, 0}};
+  ::timerfd_settime(lost_peers_clock_, 0, any ? &kNever : &kRegularly, nullptr);
+}
+
+void Engine::look_for_lost_peers() {
+  std::uint64_t rings;
+  [[maybe_unused]] auto n = ::read(lost_peers_clock_, &rings, sizeof(rings));
+  for (std::size_t i = 0; i < links_.size(); ++i) links_[i]->end_if_lost(kHostPatienceMs);
+  want_turn();
 }
 
 Engine::Engine() = default;

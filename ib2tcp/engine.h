@@ -89,7 +89,7 @@ class Engine {
   Tally<std::int64_t> outstanding;  // posted requests of all queue pairs, both kinds
   std::atomic<int> objects{0};      // of the program, all kinds but devices
   int handshakes = 0;               // under way
-  int sockets = 0;                  // streams that memory does not tell of
+  int sockets = 0;                  // streams that memory does not tell of (add_sockets)
   std::vector<Qp*> datagram_qps;    // those that any link may carry something of; under the lock
 
   // --- Below: under the lock, if not said otherwise. ---
@@ -98,6 +98,7 @@ class Engine {
   // Doorbells are for the helper, once it has slept: who else sees one ready leaves it. Under the lock.
   bool helper_looks() const { return helper_looks_; }
   void add_link(Link* link) { links_.push_back(link); }
+  void add_sockets(int change);
   // Its place among them, which stays.
   std::uint32_t number_of(const Link& link) const;
 
@@ -150,6 +151,7 @@ class Engine {
     void (*destroy)(void*);
   };
 
+  void look_for_lost_peers();
   bool run_timers();
   bool is_control_due();
   bool run_epoll(int set);
@@ -185,6 +187,11 @@ class Engine {
   std::unique_ptr<Border> border;    // under the lock; nullptr: this process is in no cluster
   std::unique_ptr<Identity> former;  // under the lock; of this process's earlier life (restore_identity)
   std::int64_t exchange_rests_until_ns = 0;  // under the lock; see exchange_lookup()
+
+ private:
+  // Rings every few seconds while there are sockets. A Timer would cost every turn a look at the clock.
+  int lost_peers_clock_ = -1;
+  Watch lost_peers_watch_;
 };
 
 extern Engine* g_engine;

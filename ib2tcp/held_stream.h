@@ -29,6 +29,7 @@ class HeldStream final : public Stream {
   void wake_up() override { held_->wake_up(); }
   void on_fd_ready() override { held_->on_fd_ready(); }
   void on_end_ready() override { held_->on_end_ready(); }
+  bool has_lost_peer(std::uint32_t patience_ms) override { return held_->has_lost_peer(patience_ms); }
   void close() override { held_->close(); }
 
   // Ends the hold: the stream itself, which is the caller's.

@@ -96,7 +96,7 @@ void Link::on_connected(Stream* stream, bool accepted) {
   put_off_since_ns_ = 0;
   stream_.reset(stream);
   traits_ = stream->traits();
-  g_engine->sockets += !traits_.memory_readable;
+  if (!traits_.memory_readable) g_engine->add_sockets(1);
   rx_begin_ = rx_end_ = tx_begin_ = tx_end_ = 0;
   drop_body();
   sink_ = Sink{};
@@ -156,7 +156,7 @@ void Link::down(const char* reason) {
   sink_ = Sink{};
   if (border_ != nullptr) border_->held = false;
   state_ = State::kDown;
-  g_engine->sockets -= !traits_.memory_readable;
+  if (!traits_.memory_readable) g_engine->add_sockets(-1);
   // A caller further up may be inside the stream: it goes when the turn is over.
   g_engine->bury(stream_.release());
   tx_begin_ = tx_end_ = 0;
@@ -175,6 +175,10 @@ void Link::down(const char* reason) {
     qp.on_link_down();
   }
   for (Qp* qp : g_engine->datagram_qps) qp->on_datagram_link_down(*this);
+}
+
+void Link::end_if_lost(std::uint32_t patience_ms) {
+  if (stream_ != nullptr && stream_->has_lost_peer(patience_ms)) down("its host does not answer");
 }
 
 void Link::stream_events(std::uint32_t) {

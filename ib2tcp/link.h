@@ -166,6 +166,9 @@ class Link {
   // True if the next frame must say what messages of that number depend on.
   bool begin_telling(federation::Sn sn);
 
+  // Ends the connection if the peer's host has been silent for that long.
+  void end_if_lost(std::uint32_t patience_ms);
+
   Stream* stream() { return stream_.get(); }
   bool is_memory_readable() const { return traits_.memory_readable; }
   // Sleep preparation of the helper; see Stream.

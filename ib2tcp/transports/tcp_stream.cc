@@ -8,6 +8,8 @@
 #include "ib2tcp/as_adapter.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/transport.h"
+#include "ib2tcp/transports/peer_silence.h"
+#include "shadowib/base/lock.h"
 
 namespace shadowib::ib2tcp {
 namespace {
@@ -19,7 +21,7 @@ class TcpStream final : public Stream {
   explicit TcpStream(int fd) : fd_(fd) {
     int on = 1;
     ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    // A host that vanished is noticed while idle. No TCP_USER_TIMEOUT: a peer stopped for a checkpoint is not gone.
+    // A host that vanished is noticed while idle; with data under way has_lost_peer() tells.
     int idle = 10, interval = 5, probes = 6;
     ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
     ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
@@ -63,6 +65,13 @@ class TcpStream final : public Stream {
   void wake_up() override {}
   void on_fd_ready() override {}
 
+  bool has_lost_peer(std::uint32_t patience_ms) override {
+    tcp_info info{};
+    socklen_t bytes = sizeof(info);
+    return ::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
+           silence_.is_lasting(info, monotonic_ns() / 1'000'000, patience_ms);
+  }
+
   void close() override {
     if (fd_ >= 0) g_host->close_descriptor(fd_);
     fd_ = -1;
@@ -76,6 +85,7 @@ class TcpStream final : public Stream {
     return -1;
   }
   int fd_;
+  PeerSilence silence_;
 };
 
 }  // namespace
