@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 
 #include "shadowib/base/arena.h"
@@ -23,9 +24,12 @@ constexpr std::size_t kMaxPassword = 512;
 constexpr std::size_t kReadBytes = 32u << 10;  // on the stack of an agent thread, among others
 constexpr std::size_t kKeptOutput = 64u << 10;
 
+// Not by snprintf, which would be a third of what a member's exchanges cost it.
 void append_number(std::string* to, char mark, std::size_t number) {
-  char text[32];
-  to->append(text, static_cast<std::size_t>(std::snprintf(text, sizeof(text), "%c%zu\r\n", mark, number)));
+  char text[32] = {mark};
+  char* const end = std::to_chars(text + 1, text + 24, number).ptr;
+  end[0] = '\r', end[1] = '\n';
+  to->append(text, static_cast<std::size_t>(end + 2 - text));
 }
 
 template <typename Words>

@@ -97,19 +97,21 @@ class RedisExchange final : public Exchange {
   // Enters and waits in one exchange. *open: false if that has told nothing.
   Status enter_and_wait(const Entry& entry, int sleep_ms, int patience_ms, const std::string& aborted_from,
                         bool* open);
-  // The stream's entry of which this exchange has heard last. Empty: of another stream, or none.
-  std::string heard_of(const std::string& stream);
-  void hear(const std::string& stream, const std::string& id);
+  // The last entry of the abort key's stream before which this exchange has found no such key. Empty: of another key,
+  // or none.
+  std::string heard_of(std::string_view abort_key);
+  // From an answer to "enter".
+  void hear(std::string_view abort_key, const RedisReply& answer);
   // Sends what was appended to a leased connection, which is given up if that fails.
   Status ask(Lease& lease, std::size_t count, int patience_ms, RedisAnswers* answers, const char* what,
              std::string_view subject, int cancel_fd = -1, bool* cancelled = nullptr);
 
   const RedisPlace place_;
   const std::string uri_, shown_, prefix_;
-  std::string word_, script_;
+  std::string word_;
   RedisPool pool_;
   SpinLock heard_lock_;
-  std::string heard_stream_ SHADOWIB_GUARDED_BY(heard_lock_), heard_id_ SHADOWIB_GUARDED_BY(heard_lock_);
+  std::string heard_key_ SHADOWIB_GUARDED_BY(heard_lock_), heard_id_ SHADOWIB_GUARDED_BY(heard_lock_);
 };
 
 Status RedisExchange::gone(const char* what, std::string_view key) const {
@@ -146,7 +148,7 @@ Status RedisExchange::run(std::initializer_list<std::string_view> words, const c
   RedisAnswers answers;
   for (const bool again : {false, true}) {
     // The whole script, once more, if the server has forgotten it: it was started anew, or told to.
-    std::vector<std::string_view> all{again ? "EVAL" : "EVALSHA", again ? kRedisScript : script_.c_str(), "0",
+    std::vector<std::string_view> all{again ? "EVAL" : "EVALSHA", again ? kRedisScript : kRedisScriptName.text(), "0",
                                       place_.prefix, word_};
     all.insert(all.end(), words);
     lease->append(all);
@@ -179,17 +181,15 @@ Status RedisExchange::begin(bool create) {
   SHADOWIB_TRY(lease.take(RedisConnection::kPatienceMs));
   const std::string marker = prefix_ + "x";
   RedisAnswers answers;
-  lease->append({"SCRIPT", "LOAD", kRedisScript});
   lease->append({"GET", marker});
-  SHADOWIB_TRY(ask(lease, 2, RedisConnection::kPatienceMs, &answers, "open", place_.prefix));
-  script_ = answers[0]->text;
-  if (answers[1]->text.empty() && create) {
+  SHADOWIB_TRY(ask(lease, 1, RedisConnection::kPatienceMs, &answers, "open", place_.prefix));
+  if (answers[0]->text.empty() && create) {
     SHADOWIB_TRY(check_memory(lease));
     lease->append({"SET", marker, random_word(), "NX"});  // of several that begin it one
     lease->append({"GET", marker});
     SHADOWIB_TRY(ask(lease, 2, RedisConnection::kPatienceMs, &answers, "make", place_.prefix));
   }
-  word_ = answers[1]->text;
+  word_ = answers.back()->text;
   if (word_.empty())
     return Status::of(Code::kNotFound, ENOENT, "%.200s is no exchange; has the job been started?", shown_.c_str());
   return {};
@@ -280,15 +280,16 @@ long long count_in(const RedisReply& answer, std::string_view name) {
   return 0;
 }
 
-std::string RedisExchange::heard_of(const std::string& stream) {
+std::string RedisExchange::heard_of(std::string_view abort_key) {
   SpinGuard guard(heard_lock_);
-  return heard_stream_ == stream ? heard_id_ : std::string();
+  return heard_key_ == abort_key ? heard_id_ : std::string();
 }
 
-void RedisExchange::hear(const std::string& stream, const std::string& id) {
+void RedisExchange::hear(std::string_view abort_key, const RedisReply& answer) {
+  if (answer.items[1]->number != 0) return;
   SpinGuard guard(heard_lock_);
-  heard_stream_ = stream;
-  heard_id_ = id;
+  heard_key_ = abort_key;
+  heard_id_ = answer.items[3]->text;
 }
 
 void RedisExchange::append_wait(Lease& lease, const Entry& entry, int sleep_ms, std::string_view opened_from,
@@ -302,27 +303,22 @@ void RedisExchange::append_wait(Lease& lease, const Entry& entry, int sleep_ms, 
 }
 
 // A barrier's stream has no entry before somebody finds all there. That of the abort key has entries: one that is
-// newer than the last of which the exchange has heard ends the wait.
+// newer than the last before which there was no such key ends the wait.
 Status RedisExchange::enter_and_wait(const Entry& entry, int sleep_ms, int patience_ms,
                                      const std::string& aborted_from, bool* open) {
   Lease lease(pool_);
   SHADOWIB_TRY(lease.take(patience_ms));
-  lease->append({"EVALSHA", script_, "0", place_.prefix, word_, "enter", entry.name, entry.member, entry.wanted,
-                 entry.abort_key});
+  lease->append({"EVALSHA", kRedisScriptName.text(), "0", place_.prefix, word_, "come", entry.name, entry.member,
+                 entry.wanted});
   append_wait(lease, entry, sleep_ms, "0-0", aborted_from);
   RedisAnswers answers;
   const Status status = ask(lease, 1, patience_ms, &answers, "enter barrier", entry.name);
-  const bool forgotten = !answers.empty() && answers[0]->is_error() && answers[0]->text.starts_with("NOSCRIPT");
-  const bool well = status.ok() && answers[0]->items.size() == 4;
-  const bool complete = well && answers[0]->items[0]->number >= entry.n;
-  const bool aborted = well && !complete && answers[0]->items[1]->number != 0;
-  if (!well || aborted) {
+  if (!status.ok()) {
     lease.drop();  // the second answer may come late
-    if (aborted) return given_up(entry.name, entry.abort_key);
-    if (forgotten || status.ok()) return {};
-    return status;
+    const bool forgotten = !answers.empty() && answers[0]->is_error() && answers[0]->text.starts_with("NOSCRIPT");
+    return forgotten ? Status() : status;
   }
-  hear(entry.aborted, answers[0]->items[3]->text);
+  const bool complete = answers[0]->number >= entry.n;
   SHADOWIB_TRY(ask(lease, 1, sleep_ms + kLateMs, &answers, "wait at barrier", entry.name));
   *open = complete || count_in(*answers[0], entry.opened) >= entry.n;
   return {};
@@ -334,7 +330,7 @@ Status RedisExchange::do_barrier(std::string_view name, std::string_view member,
   const int patience_ms = std::min(std::max(timeout_ms, 0) + kLateMs, RedisConnection::kPatienceMs);
   const Entry entry{
       name, member, abort_key, n, std::to_string(n), redis_key("o", name), redis_key("v", parent_of(abort_key))};
-  const std::string from = abort_key.empty() ? "0-0" : heard_of(entry.aborted);
+  const std::string from = abort_key.empty() ? "0-0" : heard_of(abort_key);
   if (!from.empty() && timeout_ms > 0) {
     bool open = false;
     SHADOWIB_TRY(enter_and_wait(entry, std::min(timeout_ms, kSleepMs), patience_ms, from, &open));
@@ -344,7 +340,7 @@ Status RedisExchange::do_barrier(std::string_view name, std::string_view member,
     std::unique_ptr<RedisReply> entered;
     SHADOWIB_TRY(run({"enter", name, member, entry.wanted, abort_key}, "enter barrier", name, &entered, patience_ms));
     if (entered->items.size() != 4) return redis_error(shown_, "an odd answer", "enter barrier", name);
-    hear(entry.aborted, entered->items[3]->text);
+    hear(abort_key, *entered);
     // Who finds everybody entered passes, even if the abort key exists by then: all that still wait decide alike.
     if (entered->items[0]->number >= n) return {};
     if (entered->items[1]->number != 0) return given_up(name, abort_key);

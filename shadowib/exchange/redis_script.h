@@ -1,6 +1,8 @@
 // The script that runs on the Redis server: EVALSHA <script> 0 <prefix> <word of P:x> <operation> <arguments...>.
 #pragma once
 
+#include "shadowib/exchange/script_name.h"
+
 namespace shadowib {
 
 // An answer of "GONE" as an error: P:x is not what it was. The server makes each function anew whenever the script
@@ -26,24 +28,24 @@ local function latest(stream)
   return entry and entry[1] or '0-0'
 end
 
--- How many have entered, whether the abort key is there, and from where the two streams are to be waited for.
-if operation == 'enter' then
-  local barrier, member, wanted, abort = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-  local directory, name = split(barrier)
-  local added = call('SADD', P .. 'b:' .. barrier, member)
-  local count = call('SCARD', P .. 'b:' .. barrier)
-  if count == 1 and added == 1 and call('SADD', P .. 'e:' .. directory, name) == 1 then link(directory) end
-  call('SADD', P .. 'w:' .. barrier, wanted)
-  local tells = added == 1 and call('SISMEMBER', P .. 'w:' .. barrier, count) == 1
-  -- Who has asked to wait, too, and finds all there, is not to sleep.
-  if tells or (count >= tonumber(wanted) and latest(P .. 'o:' .. barrier) == '0-0') then
-    call('XADD', P .. 'o:' .. barrier, 'MAXLEN', 1, '*', 'n', count)
+local function enter(barrier, member, wanted)
+  local set, waited, opened = P .. 'b:' .. barrier, P .. 'w:' .. barrier, P .. 'o:' .. barrier
+  local added = call('SADD', set, member)
+  local count = call('SCARD', set)
+  if count == 1 and added == 1 then
+    local directory, name = split(barrier)
+    if call('SADD', P .. 'e:' .. directory, name) == 1 then link(directory) end
   end
-  if abort == '' then return {count, 0, latest(P .. 'o:' .. barrier), '0-0'} end
-  directory, name = split(abort)
-  return {count, call('HEXISTS', P .. 'h:' .. directory, name), latest(P .. 'o:' .. barrier),
-          latest(P .. 'v:' .. directory)}
+  call('SADD', waited, wanted)
+  local tells = added == 1 and call('SISMEMBER', waited, count) == 1
+  -- Who has asked to wait, too, and finds all there, is not to sleep.
+  if tells or (count >= tonumber(wanted) and latest(opened) == '0-0') then
+    call('XADD', opened, 'MAXLEN', 1, '*', 'n', count)
+  end
+  return count
 end
+-- How many have entered.
+if operation == 'come' then return enter(ARGV[4], ARGV[5], ARGV[6]) end
 
 local function changed(directory) call('XADD', P .. 'v:' .. directory, 'MAXLEN', 1, '*', 'k', '') end
 if operation == 'publish' then
@@ -74,6 +76,14 @@ local function drop(directory)
 end
 
 local operations = {}
+-- How many have entered, whether the abort key is there, and from where the two streams are to be waited for.
+function operations.enter(barrier, member, wanted, abort)
+  local count = enter(barrier, member, wanted)
+  if abort == '' then return {count, 0, latest(P .. 'o:' .. barrier), '0-0'} end
+  local directory, name = split(abort)
+  return {count, call('HEXISTS', P .. 'h:' .. directory, name), latest(P .. 'o:' .. barrier),
+          latest(P .. 'v:' .. directory)}
+end
 function operations.claim(key, value)
   local directory, name = split(key)
   if call('HSETNX', P .. 'h:' .. directory, name, value) == 0 then return 0 end
@@ -99,7 +109,10 @@ function operations.drop(directory)
   call('SREM', P .. 's:' .. above, name)
   return 1
 end
-return operations[operation](ARGV[4], ARGV[5])
+return operations[operation](ARGV[4], ARGV[5], ARGV[6], ARGV[7])
 )lua";
+
+// The server knows the script by this name once a member has sent the whole.
+inline constexpr ScriptName kRedisScriptName{kRedisScript};
 
 }  // namespace shadowib
