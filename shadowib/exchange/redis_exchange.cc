@@ -1,5 +1,7 @@
 #include "shadowib/exchange/redis_exchange.h"
 
+#include <mbedtls/sha1.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -42,12 +44,25 @@ std::string_view name_in(std::string_view key) {
   return slash == std::string_view::npos ? key : key.substr(slash + 1);
 }
 
+template <std::size_t N>
+std::string in_hexadecimal(const unsigned char (&bytes)[N]) {
+  std::string text;
+  for (const unsigned char byte : bytes) text += {"0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]};
+  return text;
+}
+
 std::string random_word() {
   unsigned char random[16] = {};
   (void)!::syscall(SYS_getrandom, random, sizeof(random), 0);
-  std::string word;
-  for (const unsigned char byte : random) word += {"0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]};
-  return word;
+  return in_hexadecimal(random);
+}
+
+// The server knows the script by this name once a member has sent the whole. It keeps nothing safe.
+std::string name_of_script() {
+  unsigned char sha1[20] = {};
+  const std::string_view script(kRedisScript);
+  (void)::mbedtls_sha1_ret(reinterpret_cast<const unsigned char*>(script.data()), script.size(), sha1);
+  return in_hexadecimal(sha1);
 }
 
 class RedisExchange final : public Exchange {
@@ -108,7 +123,7 @@ class RedisExchange final : public Exchange {
 
   const RedisPlace place_;
   const std::string uri_, shown_, prefix_;
-  std::string word_;
+  std::string word_, script_ = name_of_script();
   RedisPool pool_;
   SpinLock heard_lock_;
   std::string heard_key_ SHADOWIB_GUARDED_BY(heard_lock_), heard_id_ SHADOWIB_GUARDED_BY(heard_lock_);
@@ -148,7 +163,8 @@ Status RedisExchange::run(std::initializer_list<std::string_view> words, const c
   RedisAnswers answers;
   for (const bool again : {false, true}) {
     // The whole script, once more, if the server has forgotten it: it was started anew, or told to.
-    std::vector<std::string_view> all{again ? "EVAL" : "EVALSHA", again ? kRedisScript : kRedisScriptName.text(), "0",
+    std::vector<std::string_view> all{again ? "EVAL" : "EVALSHA",
+                                      again ? std::string_view(kRedisScript) : std::string_view(script_), "0",
                                       place_.prefix, word_};
     all.insert(all.end(), words);
     lease->append(all);
@@ -308,8 +324,7 @@ Status RedisExchange::enter_and_wait(const Entry& entry, int sleep_ms, int patie
                                      const std::string& aborted_from, bool* open) {
   Lease lease(pool_);
   SHADOWIB_TRY(lease.take(patience_ms));
-  lease->append({"EVALSHA", kRedisScriptName.text(), "0", place_.prefix, word_, "come", entry.name, entry.member,
-                 entry.wanted});
+  lease->append({"EVALSHA", script_, "0", place_.prefix, word_, "come", entry.name, entry.member, entry.wanted});
   append_wait(lease, entry, sleep_ms, "0-0", aborted_from);
   RedisAnswers answers;
   const Status status = ask(lease, 1, patience_ms, &answers, "enter barrier", entry.name);

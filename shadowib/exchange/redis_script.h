@@ -1,8 +1,6 @@
 // The script that runs on the Redis server: EVALSHA <script> 0 <prefix> <word of P:x> <operation> <arguments...>.
 #pragma once
 
-#include "shadowib/exchange/script_name.h"
-
 namespace shadowib {
 
 // An answer of "GONE" as an error: P:x is not what it was. The server makes each function anew whenever the script
@@ -111,8 +109,5 @@ function operations.drop(directory)
 end
 return operations[operation](ARGV[4], ARGV[5], ARGV[6], ARGV[7])
 )lua";
-
-// The server knows the script by this name once a member has sent the whole.
-inline constexpr ScriptName kRedisScriptName{kRedisScript};
 
 }  // namespace shadowib
