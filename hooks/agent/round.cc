@@ -100,6 +100,7 @@ class Round {
   std::string phases_;     // the same for the command: "join=NS hooks=NS ..."
   std::string objects_;    // how many the program has, counted while it stands
   std::string table_;      // of descriptors and shared memory
+  std::string compared_;   // which files of members are one (compare_files)
   SharedMemorySource shared_;
 };
 
@@ -203,7 +204,8 @@ Status Round::do_duty() {
   std::string duty;
   bool found = false;
   SHADOWIB_TRY(g_job.exchange->get(key, &duty, &found));
-  SHADOWIB_TRY(look_unjudged([&] { return compare_files(duty, &table_); }));
+  compared_ = compare_files(duty);
+  SHADOWIB_TRY(add_comparisons(compared_, &table_));
   return shared_.open(table_, duty);
 }
 
@@ -327,6 +329,7 @@ Status Round::publish_saved(const SaveResult& result, std::int64_t save_ns) {
   fields["settle_ns"] = std::to_string(settle_.settle_ns());
   fields["save_ns"] = std::to_string(save_ns);
   fields["stopped_ns"] = std::to_string(went_on_ ? pause_ns_ : monotonic_ns() - settle_.stopped_at_ns());
+  if (!compared_.empty()) fields["compared"] = compared_;
   if (request_.forked) saver_.describe(&fields);
   if (request_.incremental) describe_packs(result, &fields);
   if (request_.compression != Compression::kNone) {

@@ -296,6 +296,14 @@ Status CheckpointDrive::collect(const char* what, std::map<std::uint32_t, std::s
   return {};
 }
 
+// What members have found out behind "go" is in their images, but not in the tables that they had told.
+Status CheckpointDrive::complete_tables(const MemberResults& results) {
+  Fields fields;
+  for (const auto& [member, text] : results.saved)
+    if (decode_fields(text, &fields)) SHADOWIB_TRY(add_comparisons(fields["compared"], &tables_[member]));
+  return {};
+}
+
 Status CheckpointDrive::commit(CheckpointReport* report) {
   MemberResults results;
   SHADOWIB_TRY(collect("saved", &results.saved));
@@ -311,6 +319,7 @@ Status CheckpointDrive::commit(CheckpointReport* report) {
   report->compression = compression_;
   report->compressed_for_room = compression_ != options_.compression;
   SHADOWIB_TRY(describe_results(members_, results, &manifest, report));
+  if (plan_.is_near()) SHADOWIB_TRY(complete_tables(results));
   SHADOWIB_TRY(fault_point(Phase::kCollected));
   if (plan_.is_near()) describe_placement(plan_, near_place_, hosts_.host_of, &manifest);
   if (plan_.is_redundant()) {

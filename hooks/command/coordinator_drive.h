@@ -20,6 +20,8 @@
 
 namespace shadowib {
 
+struct MemberResults;  // coordinator_manifest.h
+
 // One checkpoint as its command drives it. The members notice the end of this object by its lock. In one thread.
 //
 // The turns of clusters, the number and the members are found in coordinator_turns.cc. The claim of a CLC is in
@@ -97,6 +99,7 @@ class CheckpointDrive {
   bool all_at(const char* barrier) { return entered(barrier).size() >= members_.size(); }
   Status judge_silent();
   Status failure_of_members(const std::string& abort_text);
+  Status complete_tables(const MemberResults& results);
   Status commit(CheckpointReport* report);
   Status publish_outcome(const Fields& fields) {
     return view_.exchange->publish(key("outcome"), encode_fields(fields));

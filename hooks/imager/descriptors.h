@@ -57,9 +57,11 @@ Status match_descriptors(const std::map<std::uint32_t, std::string>& tables);
 // several. Adds lines to the duty of the first member of each group, for compare_files().
 Status assign_comparisons(const std::map<std::uint32_t, std::string>& tables,
                           std::map<std::uint32_t, std::string>* duties);
-// In that member, while all members of the machine are stopped: asks the kernel, and adds the answers to its table.
-// kcmp(2) gives an order, so n files take n log n calls. No program heap.
-Status compare_files(const std::string& duty, std::string* table);
+// In that member, while all members of the machine are stopped: asks the kernel. kcmp(2) gives an order, so n files
+// take n log n calls. No program heap.
+std::string compare_files(const std::string& duty);
+// Adds to that member's table the answers of compare_files(), which may be none.
+Status add_comparisons(const std::string& found, std::string* table);
 // Members that have a connection to a launcher, whose ranks they are.
 Status find_ranks(const std::map<std::uint32_t, std::string>& tables, std::set<std::uint32_t>* ranks);
 

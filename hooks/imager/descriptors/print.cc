@@ -99,6 +99,10 @@ Status print_descriptors(const std::string& encoded, bool json, std::string* tex
   }
   for (const Segment& s : table.segments)
     if (!json) *text += "shared  " + describe_segment(s) + "  size " + std::to_string(s.bytes) + "\n";
+  for (const SharedFile& f : table.shared_files)
+    if (!json)
+      *text += "open    object " + std::to_string(f.object) + " of member " + std::to_string(f.member) +
+               "  description " + std::to_string(f.description) + "\n";
   for (const SemaphoreSet& s : table.semaphores)
     if (!json)
       *text += "shared  " + describe_semaphores(s) + "  " + std::to_string(s.semaphores.size()) + " values\n";

@@ -80,6 +80,12 @@ TEST(Table, EncodesWhatItDecodes) {
   ASSERT_EQ(table.children.size(), 1u);
   encode_table(table, &again);
   EXPECT_EQ(again, bytes);
+  table.shared_files = {{0, 1, 0}, {3, 2, 0}};
+  encode_table(table, &again);
+  ASSERT_TRUE(decode_table(again, &table).ok());
+  ASSERT_EQ(table.shared_files.size(), 2u);
+  EXPECT_EQ(table.shared_files[1].member, 3u);
+  EXPECT_EQ(table.shared_files[1].object, 2u);
   EXPECT_TRUE(match_descriptors({{0, bytes}}).ok());
   EXPECT_EQ(match_descriptors({{1, bytes}}).code(), Code::kCorrupt) << "another member's table";
 }
@@ -137,6 +143,10 @@ TEST(Table, TheVersionsBeforeAreRead) {
   encode_table(table, &bytes, 7);
   ASSERT_TRUE(decode_table(bytes, &before).ok());
   for (const Object& o : before.objects) EXPECT_TRUE(o.locks.empty());
+  table.shared_files = {{0, 1, 0}};
+  encode_table(table, &bytes, 10);
+  ASSERT_TRUE(decode_table(bytes, &before).ok());
+  EXPECT_TRUE(before.shared_files.empty());
 }
 
 TEST(Table, FileLocksAreSomeThereMayBe) {
@@ -260,6 +270,7 @@ TEST(Table, MutatedBytesNeverCrash) {
     (void)match_descriptors({{0, mutated}});
     std::map<std::uint32_t, std::string> duties;
     (void)assign_shared_memory({{0, mutated}}, &duties);
+    (void)assign_comparisons({{0, mutated}}, &duties);
     believed += print_descriptors(mutated, round % 2 == 0, &text).ok();
   }
   EXPECT_GT(believed, 0) << "seed " << seed << ": no mutation got past the decoder, so nothing behind it was tried";

@@ -1,6 +1,8 @@
 // Files of several members, by the open file description behind them.
 #include <charconv>
-#include <cstring>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
 
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/table.h"
@@ -10,29 +12,29 @@ namespace shadowib {
 namespace descriptors {
 namespace {
 
+// As many numbers as `numbers` has, each after a blank.
+bool parse_numbers(std::string_view line, std::initializer_list<std::uint32_t*> numbers) {
+  const char *at = line.data(), *const end = at + line.size();
+  for (std::uint32_t* number : numbers) {
+    if (at == end || *at != ' ') return false;
+    const auto [behind, error] = std::from_chars(at + 1, end, *number);
+    if (error != std::errc()) return false;
+    at = behind;
+  }
+  return at == end;
+}
+
 // A line "c GROUP PID FD MEMBER OBJECT" of the command's.
 struct Candidate {
   std::uint32_t group = 0, pid = 0, fd = 0, member = 0, object = 0;
 };
 
-bool parse(std::string_view line, Candidate* candidate) {
-  if (!line.starts_with("c ")) return false;
-  const char* at = line.data() + 1;
-  for (std::uint32_t* number :
-       {&candidate->group, &candidate->pid, &candidate->fd, &candidate->member, &candidate->object}) {
-    if (at == line.data() + line.size() || *at != ' ') return false;
-    const auto [end, error] = std::from_chars(at + 1, line.data() + line.size(), *number);
-    if (error != std::errc()) return false;
-    at = end;
-  }
-  return at == line.data() + line.size();
-}
-
 std::vector<Candidate> parse_candidates(const std::string& duty) {
   std::vector<Candidate> candidates;
   for (std::size_t at = 0, end; (end = duty.find('\n', at)) != std::string::npos; at = end + 1)
-    if (Candidate candidate; parse(std::string_view(duty).substr(at, end - at), &candidate))
-      candidates.push_back(candidate);
+    if (Candidate c; duty[at] == 'c' && parse_numbers(std::string_view(duty).substr(at + 1, end - at - 1),
+                                                      {&c.group, &c.pid, &c.fd, &c.member, &c.object}))
+      candidates.push_back(c);
   return candidates;
 }
 
@@ -63,16 +65,14 @@ class Descriptions {
 }  // namespace
 }  // namespace descriptors
 
-Status compare_files(const std::string& duty, std::string* encoded) {
+std::string compare_files(const std::string& duty) {
   using namespace descriptors;
   const std::vector<Candidate> candidates = parse_candidates(duty);
-  if (candidates.empty()) return {};
-  Table table;
-  SHADOWIB_TRY(decode_table(*encoded, &table));
+  std::string found;
   std::uint32_t next = 0;
   for (std::size_t at = 0; at < candidates.size();) {
     const std::uint32_t group = candidates[at].group;
-    const std::size_t kept = table.shared_files.size();
+    const std::size_t kept = found.size();
     Descriptions descriptions;
     bool told = true;
     for (; at < candidates.size() && candidates[at].group == group; ++at) {
@@ -81,10 +81,24 @@ Status compare_files(const std::string& duty, std::string* encoded) {
       told = number >= 0;
       if (!told) continue;
       if (static_cast<std::uint32_t>(number) == next) ++next;
-      table.shared_files.push_back({c.member, c.object, static_cast<std::uint32_t>(number)});
+      for (const std::uint32_t n : {c.member, c.object, static_cast<std::uint32_t>(number)})
+        found += " " + std::to_string(n);
+      found += ";";
     }
-    if (!told) table.shared_files.resize(kept);  // one that has ended, or a filter: all or none of a group
+    if (!told) found.resize(kept);  // one that has ended, or a filter: all or none of a group
   }
+  return found;
+}
+
+Status add_comparisons(const std::string& found, std::string* encoded) {
+  using namespace descriptors;
+  if (found.empty()) return {};
+  Table table;
+  SHADOWIB_TRY(decode_table(*encoded, &table));
+  for (std::size_t at = 0, end; (end = found.find(';', at)) != std::string::npos; at = end + 1)
+    if (SharedFile f;
+        parse_numbers(std::string_view(found).substr(at, end - at), {&f.member, &f.object, &f.description}))
+      table.shared_files.push_back(f);
   encode_table(table, encoded);
   return {};
 }

@@ -145,7 +145,7 @@ std::string play_original(const Job& job, int member) {
       tables[static_cast<std::uint32_t>(i)] = std::move(other);
   meet();
   if (job.compares) status = assign_comparisons(tables, &duties);
-  if (status.ok()) status = compare_files(duties[static_cast<std::uint32_t>(member)], &table);
+  if (status.ok()) status = add_comparisons(compare_files(duties[static_cast<std::uint32_t>(member)]), &table);
   if (status.ok()) write_note(note("table", member), table);
   meet();
   if (job.resumed) words = job.resumed(member);
