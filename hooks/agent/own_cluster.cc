@@ -361,7 +361,7 @@ void adopt_clc(const federation::ClcRecord& record) {
   g_cluster.running.depends.of = record.after.of;
   g_lets_all = g_leaves_before_first = false;
   tell_present();
-  // The line of one cluster alone is its last CLC; further back nobody is let who is connected (Recovery::judge()).
+  // The line of one cluster alone is its last CLC; further back nobody is let who is connected (judge_recovery()).
   if (g_agent.participant != nullptr) g_agent.participant->clc_collected(record.sn);
 }
 

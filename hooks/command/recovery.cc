@@ -22,12 +22,11 @@ namespace shadowib {
 namespace {
 
 constexpr int kJoiningMs = 5000;
-constexpr int kAnswersMs = 2000;                // for members' answers, a look
-constexpr int kToldEndMs = 10000;               // for members to end that were told to
-constexpr int kOtherMs = 1000;                  // for another recovery to be over that may be at its end
-constexpr int kRecoveryStepMs = 20;             // between looks at locks
-constexpr std::int64_t kClocksDifferMs = 1000;  // at most, of hosts
-constexpr int kLooksPauseMs = 200;              // between looks at a federation of which a commit is under way
+constexpr int kAnswersMs = 2000;     // for members' answers, a look
+constexpr int kToldEndMs = 10000;    // for members to end that were told to
+constexpr int kOtherMs = 1000;       // for another recovery to be over that may be at its end
+constexpr int kRecoveryStepMs = 20;  // between looks at locks
+constexpr int kLooksPauseMs = 200;   // between looks at a federation of which a commit is under way
 
 Status cannot_lock(const std::string& path) {
   return Status::of(Code::kIo, errno, "cannot lock %.200s: %.60s", path.c_str(), std::strerror(errno));
@@ -54,15 +53,6 @@ bool has_heard(const MemberStatus& member, const federation::PerCluster& told) {
   return true;
 }
 
-bool contains(const std::optional<std::vector<unsigned>>& clusters, unsigned index) {
-  return clusters && std::find(clusters->begin(), clusters->end(), index) != clusters->end();
-}
-
-// At their CLCs.
-bool were_wired(const RecoveredCluster& a, const RecoveredCluster& b) {
-  return contains(a.manifest.cluster->wired, b.index) || contains(b.manifest.cluster->wired, a.index);
-}
-
 }  // namespace
 
 Recovery::Recovery(RecoveryOptions options) : options_(std::move(options)) {}
@@ -77,11 +67,6 @@ std::size_t Recovery::members() const {
   std::size_t members = 0;
   for (const RecoveredCluster& cluster : back_) members += cluster.manifest.members.size();
   return members;
-}
-
-const RecoveredCluster* Recovery::going_back(unsigned cluster) const {
-  const auto at = std::find_if(back_.begin(), back_.end(), [cluster](const auto& b) { return b.index == cluster; });
-  return at == back_.end() ? nullptr : &*at;
 }
 
 // Nobody joins from now on. Who was joining is a member, or has seen that it has to wait.
@@ -201,18 +186,37 @@ Status Recovery::find_line() {
 
 namespace {
 
-// When the member's connections to a cluster, and their logs, have begun: nanoseconds. 0: it has none. None: it does
-// not say so.
-std::optional<std::uint64_t> logged_since(const MemberStatus& member, unsigned cluster) {
+// Of the member's connections to each cluster, and their logs (MemberFacts).
+std::vector<std::optional<std::uint64_t>> logged_since(const MemberStatus& member) {
   Json state;
-  if (!member.answered || !Json::parse(member.json, &state) || !state.contains("cluster")) return std::nullopt;
+  if (!member.answered || !Json::parse(member.json, &state) || !state.contains("cluster")) return {};
   const Json& own = state["cluster"];
-  if (!own.contains("logged_since") || !own["logged_since"].is_array()) return std::nullopt;
-  unsigned index = 0;
+  if (!own.contains("logged_since") || !own["logged_since"].is_array()) return {};
+  std::vector<std::optional<std::uint64_t>> clusters;
   for (const Json& since : own["logged_since"])
-    if (index++ == cluster)
-      return since.is_number_unsigned() ? std::optional(since.get<std::uint64_t>()) : std::nullopt;
-  return std::nullopt;
+    clusters.push_back(since.is_number_unsigned() ? std::optional(since.get<std::uint64_t>()) : std::nullopt);
+  return clusters;
+}
+
+federation::MemberFacts facts_of(const MemberStatus& member) {
+  federation::MemberFacts facts{member.index, describe(member), member.host};
+  if (!member.cluster.empty()) facts.cluster = member.cluster_index;
+  facts.gone = member.gone;
+  facts.logged_since = logged_since(member);
+  return facts;
+}
+
+federation::BackFacts facts_of(const RecoveredCluster& cluster) {
+  const SetCluster& saved = *cluster.manifest.cluster;
+  federation::BackFacts facts;
+  facts.cluster = cluster.index;
+  facts.sn = cluster.sn;
+  facts.set = name_of(cluster.manifest);
+  for (const SetMember& member : cluster.manifest.members) facts.members.push_back({member.index, member.host});
+  facts.wired = saved.wired;
+  facts.asked_ms = saved.asked_ms;
+  facts.logged_since = saved.logged_since;
+  return facts;
 }
 
 // Files by which members have told each other what they send again (agent/gate_board.h): those of earlier recoveries.
@@ -227,121 +231,19 @@ void remove_gate_boards(const std::string& directory, const std::string& kept) {
 
 }  // namespace
 
-// Whoever was connected to a member that does not come back would wait for it.
-Status Recovery::judge_ended(const RecoveredCluster& back) const {
-  const std::vector<SetMember>& coming = back.manifest.members;
-  for (const MemberStatus& member : members_)
-    if (member.cluster == back.name && member.gone &&
-        std::none_of(coming.begin(), coming.end(), [&](const SetMember& m) { return m.index == member.index; }))
-      return Status::of(
-          Code::kRefused, 0,
-          "cluster %.32s cannot go back to %.60s: %.90s has ended before, and whoever was connected to it "
-          "would wait for it; take the newest set of all (shadowib restart)",
-          back.name.c_str(), name_of(back.manifest).c_str(), describe(member).c_str());
-  return {};
-}
-
-namespace {
-
-constexpr char kNotAllLogged[] =
-    "has newer connections, was read from, came back, or had a full log (SHADOWIB_LOG_BYTES)";
-constexpr char kOtherHost[] = "has sent from another host, and clocks differ";
-constexpr char kNotLast[] = "keeps only what is not in its last CLC";
-
-// Whether all that has left for the cluster since its CLC is in a log that is whole since then: nanoseconds.
-bool is_all_logged(const RecoveredCluster& back, std::uint64_t since_ns) {
-  const std::int64_t asked_ms = back.manifest.cluster->asked_ms - kClocksDifferMs;
-  return asked_ms >= 0 && since_ns / 1'000'000 < static_cast<std::uint64_t>(asked_ms);
-}
-
-// Of all that send again to one cluster.
-bool is_of_one_host(const std::string& host, std::string* first) {
-  if (first->empty()) *first = host;
-  return *first == host;
-}
-
-}  // namespace
-
-// Members of a cluster that stays send again, from their logs, what the other one has had since its CLC. That has to
-// be all of it, and one clock tells its order.
-Status Recovery::judge_survivors(const RecoveredCluster& back, const ViewedCluster& stays, std::string* host) const {
-  const auto refused = [&](const MemberStatus& member, const char* why) {
-    return Status::of(
-        Code::kRefused, 0,
-        "cluster %.32s cannot go back to %.50s: %.60s of cluster %.32s %.90s; take the newest set of all "
-        "(shadowib restart)",
-        back.name.c_str(), name_of(back.manifest).c_str(), describe(member).c_str(), stays.name.c_str(), why);
-  };
-  const ViewedCluster& own = federation_.clusters[back.index];
-  const bool is_last = !own.clcs.empty() && own.clcs.back().decision.record.sn == back.sn;
-  for (const MemberStatus& member : members_) {
-    if (member.cluster.empty() || member.cluster_index != stays.index) continue;
-    if (member.gone) return refused(member, "has ended, with what it had sent");
-    const std::optional<std::uint64_t> since = logged_since(member, back.index);
-    if (!since) return refused(member, "does not say what it has logged");
-    if (*since == 0) continue;
-    if (back.manifest.cluster->asked_ms == 0)
-      return refused(member, "cannot tell whether it has logged since that set");
-    if (!is_last) return refused(member, kNotLast);
-    if (!is_all_logged(back, *since)) return refused(member, kNotAllLogged);
-    if (!is_of_one_host(member.host, host)) return refused(member, kOtherHost);
+federation::RecoveryFacts Recovery::facts() const {
+  federation::RecoveryFacts facts;
+  for (const ViewedCluster& cluster : federation_.clusters) {
+    federation::RecoveryFacts::Cluster& known = facts.clusters.emplace_back();
+    known.name = cluster.name;
+    for (const ViewedClc& clc : cluster.clcs) known.clcs.push_back(clc.decision.record);
   }
-  return {};
-}
-
-// Whether `other` may have known, at its CLC, of a later CLC of the cluster: then its logs lack what is in that.
-bool Recovery::has_known_of(const RecoveredCluster& back, const RecoveredCluster& other) const {
-  for (const ViewedClc& clc : federation_.clusters[back.index].clcs) {
-    const federation::ClcRecord& record = clc.decision.record;
-    // A later one is behind the other's CLC if the interval between them has had messages from behind that.
-    if (record.sn > back.sn) return other.index >= record.before.clusters || record.before[other.index] < other.sn;
-  }
-  return false;
-}
-
-// Both go back. Members of `other` send again, from the logs in their images, what `back` has had since its CLC.
-Status Recovery::judge_pair(const RecoveredCluster& back, const RecoveredCluster& other, std::string* host) const {
-  const auto refused = [&](const char* why) {
-    return Status::of(Code::kRefused, 0,
-                      "cluster %.32s cannot go back to %.50s: cluster %.32s, which goes back to %.50s, %.90s; take "
-                      "the newest set of all (shadowib restart)",
-                      back.name.c_str(), name_of(back.manifest).c_str(), other.name.c_str(),
-                      name_of(other.manifest).c_str(), why);
-  };
-  const std::vector<std::uint64_t>& since = other.manifest.cluster->logged_since;
-  if (back.index >= since.size() || back.manifest.cluster->asked_ms == 0)
-    return refused("does not say what it had logged");
-  if (since[back.index] == 0) return {};
-  if (has_known_of(back, other)) return refused(kNotLast);
-  // It came back by an earlier line. What had left before, for the other's CLC of then, is in no log of its own.
-  for (const RecoveryPlan& plan : federation_.plans)
-    if (plan.goes_back(other.index) && back.index < plan.sns.clusters && back.sn < plan.sns[back.index])
-      return refused(kNotLast);
-  if (!is_all_logged(back, since[back.index])) return refused(kNotAllLogged);
-  for (const SetMember& member : other.manifest.members)
-    if (!is_of_one_host(member.host, host)) return refused(kOtherHost);
-  return {};
-}
-
-// A cluster goes back only if nothing can be lost or come twice.
-Status Recovery::judge() const {
-  for (const RecoveredCluster& cluster : back_) {
-    if (!cluster.manifest.cluster->wired)
-      return Status::of(Code::kRefused, EOPNOTSUPP,
-                        "%.100s was made by a shadowib that did not record connections between clusters, so nobody "
-                        "knows whether cluster %.32s may go back to it",
-                        name_of(cluster.manifest).c_str(), cluster.name.c_str());
-    std::string host;  // of those who send again
-    for (const ViewedCluster& other : federation_.clusters) {
-      if (other.index == cluster.index) continue;
-      const RecoveredCluster* with = going_back(other.index);
-      if (with != nullptr ? !were_wired(cluster, *with) : !federation_.are_wired(cluster.index, other.index))
-        continue;
-      SHADOWIB_TRY(judge_ended(cluster));
-      SHADOWIB_TRY(with != nullptr ? judge_pair(cluster, *with, &host) : judge_survivors(cluster, other, &host));
-    }
-  }
-  return {};
+  for (const RecoveredCluster& cluster : back_) facts.back.push_back(facts_of(cluster));
+  for (const MemberStatus& member : members_) facts.members.push_back(facts_of(member));
+  for (const RecoveryPlan& plan : federation_.plans) facts.earlier.push_back({plan.back, plan.sns, plan.replaying});
+  facts.wired = federation_.wired;
+  facts.tells_wiring = federation_.tells_wiring;
+  return facts;
 }
 
 Status Recovery::prepare() {
@@ -366,7 +268,7 @@ Status Recovery::prepare() {
                       "takes one back all the same",
                       options_.job.c_str());
   SHADOWIB_TRY(find_line());
-  SHADOWIB_TRY(judge());
+  SHADOWIB_TRY(federation::judge_recovery(facts()));
   return options_.check ? options_.check(back_) : Status();
 }
 
@@ -435,36 +337,9 @@ Status Recovery::await_ends() {
   return {};
 }
 
-// Members hear each other by the latest line alone. So it names whoever may have something to send again: to clusters
-// that go back now, by an earlier line, or because its own image has it.
-void Recovery::list_replaying() {
-  std::set<std::uint32_t> replaying, earlier;
-  std::set<unsigned> went_back;
-  for (const RecoveredCluster& back : back_) went_back.insert(back.index);
-  for (const RecoveryPlan& plan : federation_.plans) {
-    earlier.insert(plan.replaying.begin(), plan.replaying.end());
-    went_back.insert(plan.back.begin(), plan.back.end());
-  }
-  for (const MemberStatus& member : members_) {
-    if (member.gone || member.cluster.empty() || going_back(member.cluster_index) != nullptr) continue;
-    const auto was_connected = [&](const auto& back) { return logged_since(member, back.index).value_or(0) != 0; };
-    if (earlier.contains(member.index) || std::any_of(back_.begin(), back_.end(), was_connected))
-      replaying.insert(member.index);
-  }
-  for (const RecoveredCluster& cluster : back_) {
-    const std::vector<std::uint64_t>& since = cluster.manifest.cluster->logged_since;
-    const auto was_connected = [&](unsigned other) {
-      return other != cluster.index && other < since.size() && since[other] != 0;
-    };
-    if (std::any_of(went_back.begin(), went_back.end(), was_connected))
-      for (const SetMember& member : cluster.manifest.members) replaying.insert(member.index);
-  }
-  plan_.replaying.assign(replaying.begin(), replaying.end());
-}
-
 Status Recovery::publish_line() {
   plan_.sns = line_.sns(histories_);
-  list_replaying();
+  plan_.replaying = federation::list_replaying(facts());
   plan_.incarnations = word_.incarnations;
   for (const RecoveredCluster& cluster : back_) {
     plan_.back.push_back(cluster.index);
@@ -493,7 +368,7 @@ Status Recovery::tidy() {
       SHADOWIB_TRY(remove_below(exchange.uri(), view_.key("late/" + std::to_string(member.index))));
     }
     for (const RecoveredCluster& other : back_)
-      if (other.index != cluster.index && !were_wired(cluster, other))
+      if (other.index != cluster.index && !federation::were_wired(facts_of(cluster), facts_of(other)))
         SHADOWIB_TRY(exchange.remove(wired_key(view_.epoch, cluster.index, other.index)));
   }
   return {};
@@ -506,7 +381,7 @@ Status Recovery::begin() {
     // Whatever can refuse is asked before members are told to end: of the clusters that have come to the line, too.
     SHADOWIB_TRY(look());
     SHADOWIB_TRY(find_line());
-    SHADOWIB_TRY(judge());
+    SHADOWIB_TRY(federation::judge_recovery(facts()));
     if (before != 0 && options_.check) SHADOWIB_TRY(options_.check(back_));
     SHADOWIB_TRY(tell());
     SHADOWIB_TRY(await_ends());
@@ -515,13 +390,13 @@ Status Recovery::begin() {
     before = told_.size();
     for (const RecoveredCluster& cluster : back_) failed_.insert(cluster.index);
   }
-  SHADOWIB_TRY(judge());
+  SHADOWIB_TRY(federation::judge_recovery(facts()));
   SHADOWIB_TRY(fault_point(Phase::kRecoveryEnded));
   SHADOWIB_TRY(publish_line());
   SHADOWIB_TRY(fault_point(Phase::kRecoveryLine));
   SHADOWIB_TRY(tidy());
   for (const ViewedCluster& cluster : federation_.clusters)
-    if (going_back(cluster.index) == nullptr && cluster.index < turns_.size()) release(&turns_[cluster.index]);
+    if (!plan_.goes_back(cluster.index) && cluster.index < turns_.size()) release(&turns_[cluster.index]);
   return {};
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "hooks/command/federation_view.h"
+#include "hooks/federation/recovery_judge.h"
 #include "hooks/imager/checkpoint_set.h"
 #include "hooks/job/members.h"
 #include "shadowib/base/deadline.h"
@@ -77,17 +78,11 @@ class Recovery {
   void find_failed();
   Status find_line();
   Status add_cluster(const ViewedCluster& cluster, federation::Sn sn);
-  Status judge() const;
-  Status judge_ended(const RecoveredCluster& back) const;
-  Status judge_survivors(const RecoveredCluster& back, const ViewedCluster& stays, std::string* host) const;
-  Status judge_pair(const RecoveredCluster& back, const RecoveredCluster& other, std::string* host) const;
-  bool has_known_of(const RecoveredCluster& back, const RecoveredCluster& other) const;
-  const RecoveredCluster* going_back(unsigned cluster) const;
+  federation::RecoveryFacts facts() const;
   Status claim_number();
   Status decide_what_is_left();
   Status tell();
   Status await_ends();
-  void list_replaying();
   Status publish_line();
   Status tidy();
   Status list_not_running(std::set<std::uint32_t>* members);
