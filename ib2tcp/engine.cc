@@ -137,8 +137,8 @@ int exchange_lookup(const char* key, void* value, std::size_t capacity, std::siz
   const std::int64_t now = monotonic_ns();
   rests_until = now + std::min(kRests * (now - begun), kLongestRestNs);
   if (!failed_before)
-    log_message(LogLevel::kWarn,
-                "the job's exchange does not answer (errno %d): new connections wait until it does", rc);
+    log_message(LogLevel::kWarn, "the job's exchange does not answer (errno %d): new connections wait until it does",
+                rc);
   return rc;
 }
 

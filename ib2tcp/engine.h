@@ -184,8 +184,8 @@ class Engine {
   std::atomic<std::uint32_t> loan_{kNotLent};
 
  public:
-  std::unique_ptr<Border> border;    // under the lock; nullptr: this process is in no cluster
-  std::unique_ptr<Identity> former;  // under the lock; of this process's earlier life (restore_identity)
+  std::unique_ptr<Border> border;            // under the lock; nullptr: this process is in no cluster
+  std::unique_ptr<Identity> former;          // under the lock; of this process's earlier life (restore_identity)
   std::int64_t exchange_rests_until_ns = 0;  // under the lock; see exchange_lookup()
 
  private:

@@ -243,8 +243,8 @@ class Link {
   Timer retry_;
   std::int64_t backoff_ns_ = 0;
   bool silent_ = false, absent_ = false;
-  std::int64_t put_off_since_ns_ = 0;  // the first of such attempts in a row; 0: the last was another
-  bool is_put_off_ = false;            // the attempt that now fails
+  std::int64_t put_off_since_ns_ = 0;                // the first of such attempts in a row; 0: the last was another
+  bool is_put_off_ = false;                          // the attempt that now fails
   bool told_later_ = false, is_told_later_ = false;  // the last attempt; the one that now fails
 
   HookedList<Qp, &Qp::of_link> qps_;

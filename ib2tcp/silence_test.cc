@@ -58,7 +58,8 @@ TEST(PeerSilence, NeedsTime) {
   EXPECT_TRUE(told.ask_after(kStep));
 }
 
-// A peer that is stopped: each retransmission is answered by a closed window, and the next one comes after two minutes.
+// A peer that is stopped: each retransmission is answered by a closed window, and the next one comes after two
+// minutes.
 TEST(PeerSilence, RetransmissionsThatAreAnsweredDoNotCount) {
   Told told;
   EXPECT_FALSE(told.ask());

@@ -125,8 +125,8 @@ class Stream {
   virtual void on_fd_ready() = 0;
   virtual void on_end_ready() {}
 
-  // Whether the peer's host, not its process, has said nothing for `patience_ms`, in spite of several tries. Asked every
-  // few seconds. False for a stream that tells such an end by itself.
+  // Whether the peer's host, not its process, has said nothing for `patience_ms`, in spite of several tries. Asked
+  // every few seconds. False for a stream that tells such an end by itself.
   virtual bool has_lost_peer(std::uint32_t) { return false; }
 
   // Ends the stream and frees its descriptors and mappings. The destructor calls it.

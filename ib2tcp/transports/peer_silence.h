@@ -1,8 +1,8 @@
 // Whether the host at the other end of a TCP connection is gone while data to it are under way.
 //
 // Keep-alive probes go over an idle connection only, and the kernel gives up data that nobody acknowledges after some
-// 15 minutes. TCP_USER_TIMEOUT would end a peer that is stopped, too, since its window stays closed. But the kernel of
-// a stopped process answers: so what counts is what got no answer, retransmissions and probes of a closed window.
+// 15 minutes. TCP_USER_TIMEOUT would end a peer that is stopped, too, since its window stays closed. But the kernel
+// of a stopped process answers: so what counts is what got no answer, retransmissions and probes of a closed window.
 #pragma once
 
 #include <netinet/tcp.h>
