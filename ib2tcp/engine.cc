@@ -89,7 +89,7 @@ void Engine::add_sockets(int change) {
 void Engine::look_for_lost_peers() {
   std::uint64_t rings;
   [[maybe_unused]] auto n = ::read(lost_peers_clock_, &rings, sizeof(rings));
-  for (std::size_t i = 0; i < links_.size(); ++i) links_[i]->end_if_lost(kHostPatienceMs);
+  for (std::size_t i = 0; i < connected_.size(); ++i) connected_[i]->end_if_lost(kHostPatienceMs);
   want_turn();
 }
 
@@ -153,6 +153,11 @@ Link* Engine::link_with(const std::uint8_t uuid[16]) {
   for (Link* link : links_)
     if (std::memcmp(link->peer().uuid, uuid, 16) == 0) return link;
   return nullptr;
+}
+
+// One that has ended is taken out behind the turn, with its stream: nobody goes through the list then.
+void Engine::add_connected(Link& link) {
+  if (std::find(connected_.begin(), connected_.end(), &link) == connected_.end()) connected_.push_back(&link);
 }
 
 std::uint32_t Engine::number_of(const Link& link) const {
@@ -233,6 +238,7 @@ void Engine::dig() {
     graves_.pop_back();
     grave.destroy(grave.object);
   }
+  std::erase_if(connected_, [](const Link* link) { return !link->is_connected(); });
 }
 
 // A system call every 64 turns would take a tenth of a program's time that does nothing but poll.
@@ -247,8 +253,8 @@ bool Engine::is_control_due() {
 bool Engine::turn(bool flush) {
   bool moved = poller != nullptr && poller->poll();
   if (sockets > kDirectSockets) run_epoll(data_set_);
-  for (std::size_t i = 0; i < links_.size(); ++i) {
-    Link* link = links_[i];
+  for (std::size_t i = 0; i < connected_.size(); ++i) {
+    Link* link = connected_[i];
     Stream* stream = link->stream();
     if (stream == nullptr) continue;
     bool read = link->is_memory_readable() ? stream->readable() : sockets <= kDirectSockets || link->readable;
@@ -259,17 +265,17 @@ bool Engine::turn(bool flush) {
   if (!timers_.empty()) moved |= run_timers();
   idle_turns_ = moved ? 0 : idle_turns_ + 1;
   if (flush || idle_turns_ >= kAckTurns)
-    for (std::size_t i = 0; i < links_.size(); ++i)  // what is sent may need a new link
-      if (links_[i]->owes_acks()) links_[i]->send_owed_acks();
+    for (std::size_t i = 0; i < connected_.size(); ++i)  // what is sent may need a new link
+      if (connected_[i]->owes_acks()) connected_[i]->send_owed_acks();
   if (!graves_.empty()) dig();
   return moved;
 }
 
 bool Engine::prepare_sleep(int* timeout_ms) {
   if (poller != nullptr && !poller->prepare_sleep()) return false;
-  for (Link* link : links_) {
+  for (Link* link : connected_) {
     if (link->stream() == nullptr || link->prepare_sleep()) continue;
-    for (Link* prepared : links_) prepared->wake_up();
+    for (Link* prepared : connected_) prepared->wake_up();
     return false;
   }
   if (timers_.empty()) next_deadline_ns_ = INT64_MAX;  // the last was disarmed: nothing is due, ever

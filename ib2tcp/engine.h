@@ -94,6 +94,9 @@ class Engine {
 
   // --- Below: under the lock, if not said otherwise. ---
   std::vector<Link*>& links() { return links_; }
+  // Those with a connection, frozen ones included, and some whose connection has ended since the last turn.
+  std::vector<Link*>& connected() { return connected_; }
+  void add_connected(Link& link);
   Link* link_with(const std::uint8_t uuid[16]);
   // Doorbells are for the helper, once it has slept: who else sees one ready leaves it. Under the lock.
   bool helper_looks() const { return helper_looks_; }
@@ -114,6 +117,9 @@ class Engine {
   template <typename T>
   void bury(T* object) {
     graves_.push_back({object, [](void* p) { delete static_cast<T*>(p); }});
+  }
+  void bury(std::unique_ptr<char[]> bytes) {
+    graves_.push_back({bytes.release(), [](void* p) { delete[] static_cast<char*>(p); }});
   }
 
   // One non-blocking turn: reads, executes, answers, sends. Returns true if anything moved. `flush`: send delayed
@@ -163,7 +169,7 @@ class Engine {
   void ring();
   void hear_bell();
 
-  std::vector<Link*> links_;
+  std::vector<Link*> connected_, links_;
   Timers timers_;
   std::int64_t next_deadline_ns_ = INT64_MAX;
   std::vector<Grave> graves_;

@@ -112,7 +112,7 @@ void Engine::work_then_sleep(int timeout_ms) {
   int n = wake_.load() ? 0 : ::epoll_wait(data_set_, events, 64, timeout_ms);
   lock.lock();
   helper_.store(kAwake);
-  for (Link* link : links_) link->wake_up();
+  for (Link* link : connected_) link->wake_up();
   helper_looks_ = true;
   dispatch(events, n);
   helper_looks_ = false;

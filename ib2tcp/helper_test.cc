@@ -6,11 +6,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ib2tcp/engine.h"
 #include "ib2tcp/host.h"
@@ -42,11 +44,15 @@ class CountingStream final : public Stream {
     written += static_cast<std::size_t>(bytes);
     return bytes;
   }
-  ssize_t readv(const iovec*, int) override { return 0; }
+  ssize_t readv(const iovec*, int) override {
+    if (!ended) return 0;
+    errno = EPIPE;
+    return -1;
+  }
   bool readable() override {  // asked once in a turn
     ++turns;
     if (turns == fire_in_turn) g_engine->arm(*timer, 1);  // long due
-    return false;
+    return ended;
   }
   int fd() const override { return doorbell; }
   bool prepare_sleep(bool) override {
@@ -62,7 +68,7 @@ class CountingStream final : public Stream {
   int turns = 0, fire_in_turn = 0, slept_in_turn = 0;
   int doorbell = -1, rings_taken = 0;
   int sleeps = 1;  // until the engine is asked to stop
-  bool left_behind = false;
+  bool left_behind = false, ended = false;
   std::size_t written = 0;
   Timer* timer = nullptr;
 
@@ -93,6 +99,23 @@ class Helper : public ::testing::Test {
   CountingStream* stream_ = nullptr;  // the link's
   Timer timer_;
 };
+
+// Who has no connection costs a turn nothing, and is back with the next one.
+TEST_F(Helper, VisitsLinksThatAreConnected) {
+  second_ = std::make_unique<Link>(Endpoint{}, true);
+  engine_->add_link(second_.get());
+  EXPECT_EQ(engine_->connected(), std::vector<Link*>{link_.get()});
+  for (int i = 0; i < 2; ++i) {
+    auto* stream = new CountingStream(*second_);
+    second_->on_connected(stream, false);
+    EXPECT_EQ(engine_->connected().size(), 2u);
+    engine_->progress(0);
+    EXPECT_EQ(stream->turns, 1);
+    stream->ended = true;
+    engine_->progress(0);
+    EXPECT_EQ(engine_->connected(), std::vector<Link*>{link_.get()});
+  }
+}
 
 // The turn the helper goes to sleep after, with nothing to do.
 TEST_F(Helper, SleepsWhenNothingMoves) {

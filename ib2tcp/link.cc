@@ -19,8 +19,7 @@ constexpr std::int64_t kFirstBackoffNs = 5'000'000, kLastBackoffNs = 200'000'000
 
 }  // namespace
 
-Link::Link(const Endpoint& peer, bool self)
-    : peer_(peer), self_(self), rx_(new char[kInput]), tx_(new char[kOutput]) {
+Link::Link(const Endpoint& peer, bool self) : peer_(peer), self_(self) {
   retry_.fire = [](void* owner) {
     auto* link = static_cast<Link*>(owner);
     link->is_over() ? link->look_for_successor() : link->want_connection();
@@ -95,6 +94,9 @@ void Link::on_connected(Stream* stream, bool accepted) {
   silent_ = absent_ = told_later_ = false;
   put_off_since_ns_ = 0;
   stream_.reset(stream);
+  g_engine->add_connected(*this);
+  rx_.reset(new char[kInput]);
+  tx_.reset(new char[kOutput]);
   traits_ = stream->traits();
   if (!traits_.memory_readable) g_engine->add_sockets(1);
   rx_begin_ = rx_end_ = tx_begin_ = tx_end_ = 0;
@@ -157,9 +159,14 @@ void Link::down(const char* reason) {
   if (border_ != nullptr) border_->held = false;
   state_ = State::kDown;
   if (!traits_.memory_readable) g_engine->add_sockets(-1);
-  // A caller further up may be inside the stream: it goes when the turn is over.
+  // A caller further up may be inside the stream, or at a buffer: they go when the turn is over.
   g_engine->bury(stream_.release());
-  tx_begin_ = tx_end_ = 0;
+  g_engine->bury(std::move(rx_));
+  g_engine->bury(std::move(tx_));
+  if (datagram_ != nullptr) g_engine->bury(std::move(datagram_));
+  loose_ = {};
+  done_ = {};
+  rx_begin_ = rx_end_ = tx_begin_ = tx_end_ = 0;
   drop_body();
   ready_.clear();
   if (!was_up) {

@@ -1,7 +1,7 @@
 // The connection to one other process (or to this one): frames in both directions over a Stream.
 //
 // A link exists from the first queue pair that names the peer, or from the peer's first authenticated connection, and
-// lasts; streams under it come and go. Nothing here grows with the number of queue pairs except two list hooks in
+// lasts; streams under it come and go, and buffers with them. Nothing here grows with the number of queue pairs except two list hooks in
 // each of them. Under the engine's lock.
 #pragma once
 
@@ -79,6 +79,7 @@ class Link {
   const Endpoint& peer() const { return peer_; }
   State state() const { return state_; }
   bool up() const { return state_ == State::kUp; }
+  bool is_connected() const { return stream_ != nullptr || state_ == State::kFrozen; }
   bool self() const { return self_; }
 
   void add(Qp& qp) { qps_.push_back(qp); }
@@ -252,7 +253,7 @@ class Link {
   HookedList<Qp, &Qp::ack_hook> owing_;  // XRC targets first
 
   static constexpr std::size_t kInput = 16 << 10, kOutput = (64 << 10) - 64;
-  std::unique_ptr<char[]> rx_;
+  std::unique_ptr<char[]> rx_;  // with a connection only, as tx_
   std::size_t rx_begin_ = 0, rx_end_ = 0;
   Sink sink_;
   bool large_frames_ = false;

@@ -50,7 +50,7 @@ void forget_region(const Mr& mr) { forget_memory(mr.verbs.lkey, mr.verbs.addr, m
 }  // namespace
 
 void forget_memory(std::uint32_t key, const void* begin, std::size_t bytes) {
-  std::vector<Link*>& links = g_engine->links();
+  std::vector<Link*>& links = g_engine->connected();
   for (std::size_t i = 0; i < links.size(); ++i)
     links[i]->forget_memory(key, begin, bytes);  // one that ends may make room for a new one
 }

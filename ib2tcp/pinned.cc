@@ -233,7 +233,7 @@ void memory_changes(const void* address, std::size_t bytes, MemoryChange change)
   LockOrLoan lock(*g_engine);
   // First what is half done, by the memory as it still is.
   if (change != MemoryChange::kUsable && change != MemoryChange::kKept && change != MemoryChange::kWent) {
-    std::vector<Link*>& links = g_engine->links();
+    std::vector<Link*>& links = g_engine->connected();
     for (std::size_t i = 0; i < links.size(); ++i)
       links[i]->memory_changes(reinterpret_cast<const char*>(begin), end - begin);
   }

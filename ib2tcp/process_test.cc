@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <mutex>
@@ -107,6 +108,39 @@ TEST(Settings, AnExchangeThatFailsLeavesNothingBehind) {
   ASSERT_NE(context, nullptr);
   EXPECT_EQ(process.ops().close_device(context), 0);
   process.ops().free_device_list(list);
+}
+
+long figure(Process& process, const std::string& name) {
+  char text[2048] = {};
+  process.ops().describe(text, sizeof(text));
+  const char* at = std::strstr(text, ("\"" + name + "\": ").c_str());
+  return at == nullptr ? -1 : std::atol(at + name.size() + 4);
+}
+
+// A link lasts, and peers come and go.
+TEST(EndedPeers, LeaveNoBuffers) {
+  constexpr int kBefore = 4, kPeers = 30;
+  constexpr long kChunk = 1 << 20;  // what an arena grows by
+  auto exchange = std::make_shared<FakeExchange>();
+  Process first(exchange, {});
+  Device a(first);
+  long bytes = 0;
+  for (int i = 0; i < kBefore + kPeers; ++i) {
+    if (i == kBefore) bytes = figure(first, "arena_bytes");
+    {
+      Process second(exchange, {});
+      Device b(second);
+      Endpoint x(a), y(b);
+      connect(x, y);
+      ASSERT_EQ(y.post_recv(5, {y.sge(0, 100)}), 0);
+      ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+      EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+      EXPECT_WC(y.wait(), 5, IBV_WC_SUCCESS);
+    }
+    while (figure(first, "links_up") != 0) std::this_thread::yield();
+  }
+  EXPECT_EQ(figure(first, "links"), kBefore + kPeers);
+  EXPECT_LE(figure(first, "arena_bytes") - bytes, kChunk);
 }
 
 // Until the process has asked so often, or the endpoint has a completion: that is false.

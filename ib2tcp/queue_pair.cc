@@ -224,7 +224,7 @@ bool Qp::drop_sink() {
     if (link_ != nullptr) cut(*link_);
     return is_cut;
   }
-  std::vector<Link*>& links = g_engine->links();
+  std::vector<Link*>& links = g_engine->connected();
   for (std::size_t i = 0; i < links.size(); ++i) cut(*links[i]);
   return false;
 }
