@@ -1,8 +1,8 @@
 // The connection to one other process (or to this one): frames in both directions over a Stream.
 //
 // A link exists from the first queue pair that names the peer, or from the peer's first authenticated connection, and
-// lasts; streams under it come and go, and buffers with them. Nothing here grows with the number of queue pairs except two list hooks in
-// each of them. Under the engine's lock.
+// lasts; streams under it come and go, and buffers with them. Nothing here grows with the number of queue pairs
+// except two list hooks in each of them. Under the engine's lock.
 #pragma once
 
 #include <sys/uio.h>
