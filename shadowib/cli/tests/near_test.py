@@ -27,6 +27,19 @@ for n in range(1, 100000):
         sys.exit(0)
 """
 
+# Moves its offset in the file when the first word is there, or tells it when the second one is.
+OFFSETS = """
+import os, sys, time
+fd = os.open("results", os.O_RDWR)
+open(sys.argv[1] + ".open", "w").close()
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+if sys.argv[1] == "move":
+    os.lseek(fd, 100, os.SEEK_SET)
+with open(sys.argv[1] + ".told", "w") as told:
+    told.write(str(os.lseek(fd, 0, os.SEEK_CUR)))
+"""
+
 
 def in_memory(path):
     out = subprocess.run(["stat", "-f", "-c", "%T", path], capture_output=True, text=True, check=True).stdout.strip()
@@ -140,6 +153,23 @@ class Near(unittest.TestCase):
             print("\nSKIPPED: test_life_on_the_disk: the temporary directory lies in memory", flush=True)
             self.skipTest("the temporary directory lies in memory")
         self.life("disk:single")
+
+    def test_members_that_opened_one_file_keep_their_offsets(self):
+        """Commands read the tables of near sets from files of their own."""
+        (self.top / "results").touch()
+        jobs = [self.start("run", "--join-children", "--job", "demo", "--dir", self.dir, "--store", "mem:single", "--near", self.memory, "--",
+                           sys.executable, "-c", OFFSETS, word) for word in ("move", "tell")]
+        self.wait_for(lambda: (self.top / "move.open").exists() and (self.top / "tell.open").exists())
+        self.checkpoint("--kill")
+        for job in jobs:
+            self.assertEqual(job.wait(TIMEOUT_S), -9)
+        restarted = self.start("restart", "demo", "--dir", self.dir)
+        for word, offset in (("move", "100"), ("tell", "0")):
+            (self.top / word).touch()
+            told = self.top / f"{word}.told"
+            self.wait_for(lambda told=told: told.exists() and told.read_text())
+            self.assertEqual(told.read_text(), offset)
+        self.assertEqual(restarted.wait(TIMEOUT_S), 0)
 
     def test_a_lost_or_damaged_image_is_refused_by_name(self):
         job = self.start_job("--store", "mem:single", "--near", self.memory)
