@@ -12,6 +12,7 @@
 #include "shadowib/cm/attributes.h"
 #include "shadowib/cm/courier.h"
 #include "shadowib/cm/listeners.h"
+#include "shadowib/cm/lost_guest.h"
 #include "shadowib/objects/registry.h"
 
 namespace shadowib::cm {
@@ -449,21 +450,10 @@ std::int64_t handle_timeouts(std::int64_t now_ns) {
   return next;
 }
 
-namespace {
-
-// Its queue pair led to a guest, which is dead after a restart. Its kernel would have told of that.
-bool has_lost_guest(const ConnectionId& id) {
-  const auto& qps = registry().qps;
-  return std::any_of(qps.begin(), qps.end(), [&id](const ShadowQp& qp) {
-    return qp.qp_num.value == id.qp_num && qp.doomed && qp.remote.is_guest;
-  });
-}
-
-}  // namespace
-
 Status publish_again() {
   for (auto& [number, id] : manager().ids) {
-    if (has_lost_guest(*id)) receive_disconnect(*id);
+    // The guest's kernel would have told of its death. All ids are of one adapter.
+    if (has_lost_guest(registry().qps, courier_port().node_guid, id->qp_num)) receive_disconnect(*id);
     if (id->has_claim)
       if (int rc = claim_port_again(id->port_space, port_of(id->source)); rc != 0)
         return Status::of(Code::kIo, rc, "port %u of an rdma_cm id cannot be taken again: %s", port_of(id->source),
