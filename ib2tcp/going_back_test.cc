@@ -238,6 +238,73 @@ TEST_P(GoingBack, TheSenderHearsWhatHasRun) {
   EXPECT_FALSE(b().poll(&wc));
 }
 
+// Requests without numbers lie between those that B has run: places in the queue and numbers differ. Two in a row,
+// one behind a READ whose answer is to be asked for again, and one at the end.
+TEST_P(GoingBack, TheSenderHearsWhatHasRunBetweenBindsOfWindows) {
+  std::vector<std::uint64_t> order;
+  const auto note = [&] { order.push_back(next_number_++); };
+  for (std::uint64_t i = 0; i < 40; ++i) post_receive(i);
+  a().member().freeze(true);  // so that none leaves before the checkpoint
+  const auto bind = [&] { a().post_bind(next_number_, kBlock, 4096), note(); };
+  const auto invalidate = [&] { a().post_invalidate(next_number_), note(); };
+  const auto read = [&] {
+    a().post_send(next_number_, IBV_WR_RDMA_READ, kResults, 8, reinterpret_cast<std::uint64_t>(b().at(kCounter)),
+                  b().key()),
+        note();
+  };
+  const auto message = [&] {
+    std::memcpy(a().at(kNumbers + 8 * next_number_), &next_number_, 8);
+    a().post_send(next_number_, IBV_WR_SEND, kNumbers + 8 * next_number_, 8), note();
+  };
+  message(), message(), bind(), invalidate(), message(), bind(), message(), read(), message(), invalidate();
+  message(), bind();
+  const Image image = a().checkpoint();
+  const auto expect_all = [&](const char* when) {
+    SCOPED_TRACE(when);
+    for (const std::uint64_t number : order) expect_sent(number);
+  };
+  expect_all("before");
+  for (const std::uint64_t number : {0, 1, 4, 6, 8, 10}) {
+    const ibv_wc wc = b().wait();
+    ASSERT_EQ(wc.status, IBV_WC_SUCCESS);
+    ASSERT_EQ(b().number_at(kReceived + 8 * wc.wr_id), number);
+  }
+  go_back(0, image);
+  expect_all("again");
+  ibv_wc wc;
+  EXPECT_FALSE(a().poll(&wc)) << "a completion came twice";
+  EXPECT_FALSE(b().poll(&wc)) << "a message came twice";
+  // The last bind holds, and what follows has the right number.
+  b().post_send(100, IBV_WR_RDMA_WRITE, kBlock, 8, reinterpret_cast<std::uint64_t>(a().at(kBlock)), a().window_key());
+  EXPECT_EQ(describe(b().wait()), describe(100, IBV_WC_SUCCESS));
+  message();
+  EXPECT_EQ(b().wait().status, IBV_WC_SUCCESS);
+  expect_sent(order.back());
+}
+
+// B has run two of them. The rest leaves once.
+TEST_P(GoingBack, TheSenderGoesOnBehindABindOfAWindow) {
+  for (std::uint64_t i = 0; i < 2; ++i) post_receive(i);
+  a().member().freeze(true);
+  send();
+  a().post_bind(100, kBlock, 4096);
+  send();
+  a().post_invalidate(101);
+  send();
+  a().post_bind(102, kBlock, 4096);
+  const Image image = a().checkpoint();
+  for (const std::uint64_t id : {0, 100, 1, 101}) expect_sent(id);
+  for (std::uint64_t i = 0; i < 2; ++i) expect_received(i);
+  go_back(0, image);
+  for (const std::uint64_t id : {0, 100, 1, 101}) expect_sent(id);
+  post_receive(2);
+  expect_received(2);
+  for (const std::uint64_t id : {2, 102}) expect_sent(id);
+  ibv_wc wc;
+  EXPECT_FALSE(a().poll(&wc));
+  EXPECT_FALSE(b().poll(&wc));
+}
+
 // More than the last 16.
 TEST_P(GoingBack, AtomicsRunOnceAndHaveTheResultOfThen) {
   constexpr std::uint64_t kAtomics = 40;

@@ -246,7 +246,9 @@ class Qp {
   void recall_result(const FrameHeader& header);
   void begin_resuming();
   void on_resume_timer();
-  bool skip_to(std::uint32_t steps);
+  bool skip_to(std::uint32_t expects);
+  std::uint64_t end_of_skipped();
+  bool skip_on();
   bool go_back_to(std::uint32_t expects);
   bool next_replayed(Frame* frame);
   std::uint64_t first_to_replay() const;

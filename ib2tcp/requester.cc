@@ -126,6 +126,7 @@ bool Qp::next_request(Frame* frame) {
 // that what has run is a beginning of the queue here too, and going back never comes to one again.
 void Qp::run_local() {
   bool ran = false, failed = false;
+  if (sq_.next < sq_.acked) sq_.next = first_unanswered(sq_.next);  // only at a border
   while (may_send_next() && (ran || sq_.head == sq_.next) && is_local(sq_.at(sq_.next).opcode)) {
     Send& send = sq_.at(sq_.next);
     if (send.opcode == Opcode::kBindWindow)
@@ -141,6 +142,7 @@ void Qp::run_local() {
     ++local_ran_;
     --local_left_;
     ran = true;
+    if (kept_ != nullptr && kept_->skips && !skip_on()) break;
   }
   if (ran || failed) complete_ready();
 }

@@ -286,7 +286,8 @@ void Qp::on_resume(const FrameHeader& header) {
   reads_out_ = 0;
   probing_ = halted_ = false;
   const std::int32_t ahead = ahead_of(expects, sequence(sq_.acked));
-  if (!(ahead > 0 ? skip_to(static_cast<std::uint32_t>(ahead)) : go_back_to(expects))) {
+  if (kept_ != nullptr && ahead <= 0) kept_->skips = false;
+  if (!(ahead > 0 ? skip_to(expects) : go_back_to(expects))) {
     log_message(LogLevel::kError,
                 "queue pair 0x%x: its peer expects request %u; %u to %u are here%s: the checkpoints of both clusters "
                 "do not belong together, or the log has been trimmed or given up",
@@ -297,28 +298,55 @@ void Qp::on_resume(const FrameHeader& header) {
     fail(IBV_WC_RETRY_EXC_ERR);
     return;
   }
+  const std::uint32_t executed = kept_ != nullptr && kept_->skips ? sequence(sq_.sent) : expects;
   if (kept_ != nullptr) {
     kept_->restored = false;
-    note_executed(expects);
+    note_executed(executed);
     tell_gate();
     on_log_room();
   }
-  if (ahead > 0) on_ack(expects);
+  if (ahead > 0) on_ack(executed);
   if (!connected()) return;
   sq_.next = first_unanswered(sq_.head);
   kick();
   ready_replay();
 }
 
-// The peer has run requests that this side does not know to have left: before it went back, they had.
-bool Qp::skip_to(std::uint32_t steps) {
-  const std::uint64_t most = kept_ != nullptr && kept_->restored ? sq_.tail : sq_.sent;
-  if (steps > most - sq_.acked) return false;
-  for (std::uint64_t i = sq_.acked; i < sq_.acked + steps; ++i)
-    if (is_local(sq_.at(i).opcode)) return false;
-  for (std::uint64_t i = sq_.sent; i < sq_.acked + steps; ++i) sq_.at(i).left = kNothingLeft;
-  sq_.sent = std::max(sq_.sent, sq_.acked + steps);
+// The peer has run requests that this side does not know to have left: before it went back, they had. Binds and local
+// invalidations lie between them. They have no numbers, and each runs in its turn.
+bool Qp::skip_to(std::uint32_t expects) {
+  const std::uint32_t steps = expects - sequence(sq_.acked);
+  if (kept_ == nullptr || (!kept_->restored && !kept_->skips)) return steps <= sq_.sent - sq_.acked;
+  std::uint32_t left = steps;
+  for (std::uint64_t i = sq_.acked; left > 0; ++i) {
+    if (i == sq_.tail) return false;
+    if (!is_local(sq_.at(i).opcode)) --left;
+  }
+  kept_->skips = true;
+  kept_->skip_end = expects;
+  sq_.sent = std::max(sq_.sent, end_of_skipped());
   return true;
+}
+
+// Requests before this place, which has no number or was not executed, have been.
+std::uint64_t Qp::end_of_skipped() {
+  const std::uint32_t left = kept_->skip_end - sequence(sq_.acked);
+  std::uint64_t end = sq_.acked;
+  for (; end < sq_.acked + left && !is_local(sq_.at(end).opcode); ++end)
+    if (end >= sq_.sent) sq_.at(end).left = kNothingLeft;
+  kept_->skips = end < sq_.acked + left;
+  return end;
+}
+
+// A request without a number has run. Those behind it were executed, up to the next one without. False: the result of
+// one of them has to be asked for.
+bool Qp::skip_on() {
+  const std::uint64_t end = end_of_skipped();
+  sq_.sent = std::max(sq_.sent, end);
+  note_executed(sequence(end));
+  sq_.acked = end;
+  sq_.next = first_unanswered(sq_.next);
+  return sq_.next == end;
 }
 
 // The peer has not run all that this side knows to have run: it went back.

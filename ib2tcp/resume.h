@@ -49,6 +49,11 @@ struct Kept {
   bool sends_anew = false;                // it has sent nothing before: its numbers begin where the program says
   std::uint32_t first = 0, expected = 0;  // until it is in RTS, and in RTR
 
+  // The peer has run the requests of the queue before that number. Not all of them count so yet: some request among
+  // them has no number, and waits for its turn.
+  bool skips = false;
+  std::uint32_t skip_end = 0;
+
   struct Clc {
     federation::Sn sn;
     std::uint32_t first, expected;  // as in BorderState

@@ -18,7 +18,7 @@ struct Image {
   std::string identity;
   FakeLog log;
   std::string memory;
-  std::uint32_t qp_num = 0, mr_key = 0, peer_qp_num = 0;
+  std::uint32_t qp_num = 0, mr_key = 0, mw_key = 0, peer_qp_num = 0;
   std::uint16_t peer_lid = 0;
   BorderState border{};
   std::vector<BorderResult> results;
@@ -49,6 +49,7 @@ class Side {
   char* at(std::size_t offset) { return memory_.get() + offset; }
   std::uint64_t number_at(std::size_t offset) { return *reinterpret_cast<volatile std::uint64_t*>(at(offset)); }
   std::uint32_t key() const { return mr_->rkey; }
+  std::uint32_t window_key() const { return mw_->rkey; }
   std::uint32_t qp_num() const { return qp_->qp_num; }
   std::uint16_t lid() { return member_->device->port.lid; }
   ibv_qp_state state() {
@@ -107,6 +108,30 @@ class Side {
         wr.wr.rdma.remote_addr = raddr;
         wr.wr.rdma.rkey = rkey;
       }
+      ASSERT_EQ(side.ops().post_send(side.qp_, &wr, &bad), 0);
+    });
+    sends_.back()(*this);
+  }
+  // Binds the window to the place, or takes it away. Such a request has no number.
+  void post_bind(std::uint64_t id, std::size_t offset, std::uint32_t bytes) {
+    sends_.push_back([=](Side& side) {
+      ibv_send_wr wr{}, *bad = nullptr;
+      wr.wr_id = id;
+      wr.opcode = IBV_WR_BIND_MW;
+      wr.bind_mw.mw = side.mw_;
+      wr.bind_mw.rkey = side.window_key();
+      wr.bind_mw.bind_info = {side.mr_, reinterpret_cast<std::uint64_t>(side.at(offset)), bytes,
+                              IBV_ACCESS_REMOTE_WRITE};
+      ASSERT_EQ(side.ops().post_send(side.qp_, &wr, &bad), 0);
+    });
+    sends_.back()(*this);
+  }
+  void post_invalidate(std::uint64_t id) {
+    sends_.push_back([=](Side& side) {
+      ibv_send_wr wr{}, *bad = nullptr;
+      wr.wr_id = id;
+      wr.opcode = IBV_WR_LOCAL_INV;
+      wr.invalidate_rkey = side.window_key();
       ASSERT_EQ(side.ops().post_send(side.qp_, &wr, &bad), 0);
     });
     sends_.back()(*this);
@@ -193,10 +218,19 @@ class Side {
     if (image != nullptr) {
       EXPECT_EQ(ops().want_number(kNumberOfMemoryRegion, image->mr_key), 0);
     }
-    mr_ = ops().reg_mr(pd_, memory_.get(), kBytes, reinterpret_cast<std::uint64_t>(memory_.get()), kAllAccess);
+    mr_ = ops().reg_mr(pd_, memory_.get(), kBytes, reinterpret_cast<std::uint64_t>(memory_.get()),
+                       kAllAccess | IBV_ACCESS_MW_BIND);
     ASSERT_NE(mr_, nullptr);
     if (image != nullptr) {
       EXPECT_EQ(mr_->rkey, image->mr_key);
+    }
+    if (image != nullptr) {
+      EXPECT_EQ(ops().want_number(kNumberOfMemoryWindow, image->mw_key), 0);
+    }
+    mw_ = ops().alloc_mw(pd_, IBV_MW_TYPE_2);
+    ASSERT_NE(mw_, nullptr);
+    if (image != nullptr) {
+      EXPECT_EQ(mw_->rkey, image->mw_key);
     }
     ibv_qp_init_attr init{};
     init.send_cq = init.recv_cq = cq_;
@@ -244,6 +278,7 @@ class Side {
     image.memory.assign(memory_.get(), kBytes);
     image.qp_num = qp_->qp_num;
     image.mr_key = mr_->rkey;
+    image.mw_key = mw_->rkey;
     image.peer_lid = peer_lid_;
     image.peer_qp_num = peer_qp_num_;
     image.sends = sends_;
@@ -258,6 +293,7 @@ class Side {
   ibv_pd* pd_ = nullptr;
   ibv_cq* cq_ = nullptr;
   ibv_mr* mr_ = nullptr;
+  ibv_mw* mw_ = nullptr;
   ibv_qp* qp_ = nullptr;
   std::uint16_t peer_lid_ = 0;
   std::uint32_t peer_qp_num_ = 0;
