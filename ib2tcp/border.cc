@@ -71,7 +71,8 @@ void Border::note_lost(unsigned cluster) {
 }
 
 void Border::set_gate(unsigned cluster, std::uint32_t queue_pair, std::uint64_t completed) {
-  if (gates_[cluster].gate.set(queue_pair, completed)) wake_at_gate(gates_[cluster]);
+  gates_[cluster].set(queue_pair, completed);
+  wake_at_gate(gates_[cluster]);
 }
 
 void Border::note_came_back(const std::uint64_t* logged_since) {
@@ -85,15 +86,15 @@ void Border::note_came_back(const std::uint64_t* logged_since) {
 }
 
 void Border::set_others(unsigned cluster, const GateState& others) {
-  if (came_back_[cluster] && !gates_[cluster].gate.is_open()) note_lost(cluster);
-  if (gates_[cluster].gate.set_others(others)) wake_at_gate(gates_[cluster]);
+  if (came_back_[cluster] && !gates_[cluster].is_open()) note_lost(cluster);
+  if (gates_[cluster].set_others(others)) wake_at_gate(gates_[cluster]);
 }
 
-void Border::wake_at_gate(Passage& passage) {
-  if (passage.waiting.empty()) return;
-  for (const std::uint32_t number : std::exchange(passage.waiting, {}))
+void Border::wake_at_gate(Gate& gate) {
+  const std::vector<std::uint32_t> ready = gate.take_ready();
+  for (const std::uint32_t number : ready)
     if (Qp* qp = g_engine->qps.find(number); qp != nullptr) qp->look_at_gate_again();
-  g_engine->want_turn();
+  if (!ready.empty()) g_engine->want_turn();
 }
 
 bool is_message(const FrameHeader& header) {

@@ -46,7 +46,7 @@ class Border {
   // Messages wait for CLC 1 of this cluster.
   void ask_for_first() const;
 
-  const Gate& gate(unsigned cluster) const { return gates_[cluster].gate; }
+  const Gate& gate(unsigned cluster) const { return gates_[cluster]; }
   // As in Gate. Queue pairs that wait there look again.
   void set_gate(unsigned cluster, std::uint32_t queue_pair, std::uint64_t completed);
   void set_others(unsigned cluster, const GateState& others);
@@ -55,8 +55,13 @@ class Border {
   // with it, as note_gone() has told, needs nothing of that: its log is whole since `logged_since`, unless that is
   // nullptr.
   void note_came_back(const std::uint64_t* logged_since);
-  // The queue pair is looked at again when the gate changes (Qp::look_at_gate_again).
-  void wait_at_gate(unsigned cluster, std::uint32_t queue_pair) { gates_[cluster].waiting.push_back(queue_pair); }
+  // As in Gate. The queue pair is looked at again when it may go on (Qp::look_at_gate_again).
+  void wait_at_gate(unsigned cluster, std::uint32_t queue_pair, std::uint64_t left, std::uint64_t completed) {
+    gates_[cluster].wait(queue_pair, left, completed);
+  }
+  void wait_until_gate_opens(unsigned cluster, std::uint32_t queue_pair) {
+    gates_[cluster].wait_until_open(queue_pair);
+  }
   // Something has left for that cluster, or may have, that is in no log any more; or it has read from here; or its
   // connection is new: a cluster that went back to before could not be served.
   void note_lost(unsigned cluster);
@@ -70,12 +75,8 @@ class Border {
     federation::Sn sn;
     federation::PerCluster depends;
   };
-  struct Passage {
-    Gate gate;
-    std::vector<std::uint32_t> waiting;  // numbers of queue pairs
-  };
   void forget_past();
-  void wake_at_gate(Passage& passage);
+  void wake_at_gate(Gate& gate);
 
   federation::RunningCluster running_;
   federation::PerCluster oldest_alive_;  // incarnations before these are over
@@ -83,7 +84,7 @@ class Border {
   federation::Policy policy_ = federation::Policy::kPaper;
   bool frozen_ = false;
   std::array<bool, federation::kMaxClusters> came_back_{};  // beside that cluster
-  std::array<Passage, federation::kMaxClusters> gates_;
+  std::array<Gate, federation::kMaxClusters> gates_;
   std::array<std::uint64_t, federation::kMaxClusters> logged_since_{};
   std::uint64_t last_stamp_ = 0;
   std::vector<Past> past_;  // ascending, the last one is now; older ones only while requests of then may leave

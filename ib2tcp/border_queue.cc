@@ -51,16 +51,11 @@ const Gate& Qp::gate() const { return g_engine->border->gate(link_->cluster()); 
 
 bool Qp::passes_gate(std::uint64_t left, std::uint64_t completed) {
   if (gate().lets(verbs.qp_num, left, completed)) return true;
-  wait_at_gate();
+  g_engine->border->wait_at_gate(link_->cluster(), verbs.qp_num, left, completed);
   return false;
 }
 
-void Qp::wait_at_gate() {
-  if (!std::exchange(at_gate_, true)) g_engine->border->wait_at_gate(link_->cluster(), verbs.qp_num);
-}
-
 void Qp::look_at_gate_again() {
-  at_gate_ = false;
   if (!has_peer())
     kick();
   else if (link_ != nullptr && link_->up())
@@ -192,7 +187,7 @@ bool Qp::next_border_answer(Frame* frame) {
   const federation::Sn sn = numbered ? answer_sn() : 0;
   if (numbered && !may_leave(sn)) return false;
   if (answers && !gate().is_open()) {  // what is read here may be later than what is still to be sent again
-    wait_at_gate();
+    g_engine->border->wait_until_gate_opens(link_->cluster(), verbs.qp_num);
     return false;
   }
   if (numbered && tell_first(sn, false, frame)) return true;

@@ -12,6 +12,7 @@
 #include <set>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "shadowib/abi/backend.h"
 
@@ -36,10 +37,31 @@ class Gate {
   // it did so, 0: it has no completion. On a queue pair the order is the stream's, so that it is not asked.
   bool lets(std::uint32_t queue_pair, std::uint64_t left, std::uint64_t completed) const;
 
+  // The queue pair waits, instead of for anything before: lets() does not let its request go.
+  void wait(std::uint32_t queue_pair, std::uint64_t left, std::uint64_t completed);
+  // It waits for is_open(), unless it waits already. It may be woken before.
+  void wait_until_open(std::uint32_t queue_pair);
+  // Those that need not wait any longer, after a change. They wait no more. Each change costs as much as it lets go,
+  // and no look at the others.
+  std::vector<std::uint32_t> take_ready();
+
  private:
-  std::set<std::pair<std::uint64_t, std::uint32_t>> own_;  // times, and queue pairs
+  struct Waiting {
+    std::uint64_t left, completed;
+  };
+  using Places = std::set<std::pair<std::uint64_t, std::uint32_t>>;  // what is waited for, and queue pairs
+
+  bool is_behind_own(std::uint32_t queue_pair, std::uint64_t left) const;
+  std::uint64_t needs_of_others(const Waiting& waiting) const;
+  void place(std::uint32_t queue_pair, const Waiting& waiting);
+  void forget_place(std::uint32_t queue_pair, const Waiting& waiting);
+
+  Places own_;  // times of completion
   std::unordered_map<std::uint32_t, std::uint64_t> times_;
   GateState others_{kNothingLeft, 0, 0, 0};
+  std::unordered_map<std::uint32_t, Waiting> waiting_;
+  // Each that waits is in one of these: until `own_` begins later than it left; until others have come so far.
+  Places behind_own_, behind_others_;
 };
 
 }  // namespace shadowib::ib2tcp

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 #include <vector>
 
@@ -164,6 +165,72 @@ TEST(Gate, ReplaysOfChanceEndInOrder) {
     for (std::size_t i = 0; i < ran.size(); ++i)
       for (std::size_t j = i + 1; j < ran.size(); ++j) EXPECT_GE(ran[j].completed, ran[i].left);
   }
+}
+
+// Whoever may go after a change is told, and nobody else.
+TEST(Gate, WakesThoseThatMayGo) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int game = 0; game < 200; ++game) {
+    struct Waits {
+      std::uint64_t left, completed;
+    };
+    Gate gate;
+    std::map<std::uint32_t, Waits> waiting;
+    const auto time = [&] { return random() % 8 == 0 ? kNothingLeft : 1 + random() % 40; };
+    for (int step = 0; step < 100; ++step) {
+      for (std::uint32_t qp = 0; qp < 8; ++qp) {
+        const std::uint64_t left = time(),
+                            completed = left == kNothingLeft ? 0 : (left + random() % 5) * (random() % 2);
+        if (random() % 2 == 0 || gate.lets(qp, left, completed)) continue;
+        gate.wait(qp, left, completed);
+        gate.wait_until_open(qp);  // that comes later
+        waiting[qp] = {left, completed};
+      }
+      if (random() % 3 != 0)
+        gate.set(random() % 8, time());
+      else
+        gate.set_others(others(random() % 5 == 0 ? kNotYetKnown : time(), random() % 3 == 0 ? 3 : 0, random() % 2));
+      std::vector<std::uint32_t> expected;
+      for (const auto& [qp, waits] : waiting)
+        if (gate.lets(qp, waits.left, waits.completed)) expected.push_back(qp);
+      std::vector<std::uint32_t> ready = gate.take_ready();
+      std::sort(ready.begin(), ready.end());
+      ASSERT_EQ(ready, expected);
+      for (const std::uint32_t qp : ready) waiting.erase(qp);
+    }
+  }
+}
+
+// Many queue pairs send again in turn: each is woken about once, not whenever another one has come further.
+TEST(Gate, WakesEachOfManyOnce) {
+  constexpr std::uint32_t kQueuePairs = 500;
+  Gate gate;
+  const auto wait = [&](std::uint32_t qp) {  // the second half has something new
+    const bool again = qp < kQueuePairs;
+    const std::uint64_t left = again ? 95 + 10 * qp : kNothingLeft, completed = again ? 100 + 10 * qp : 0;
+    if (!gate.lets(qp, left, completed)) gate.wait(qp, left, completed);
+  };
+  for (std::uint32_t qp = 0; qp < kQueuePairs; ++qp) gate.set(qp, 100 + 10 * qp);
+  for (std::uint32_t qp = 0; qp < 2 * kQueuePairs; ++qp) wait(qp);
+  std::size_t woken = 0;
+  for (std::uint32_t qp = 0; qp < kQueuePairs; ++qp) {
+    gate.set(qp, kNothingLeft);
+    for (const std::uint32_t again : gate.take_ready()) wait(again), ++woken;
+  }
+  EXPECT_EQ(woken, 2 * kQueuePairs - 1);
+}
+
+TEST(Gate, WhoWaitsUntilItOpensIsWoken) {
+  Gate gate;
+  gate.set(1, 100);
+  gate.wait_until_open(2);
+  gate.set(1, 200);
+  EXPECT_TRUE(gate.take_ready().empty());
+  gate.set(1, kNothingLeft);
+  EXPECT_EQ(gate.take_ready(), std::vector<std::uint32_t>{2});
+  EXPECT_TRUE(gate.take_ready().empty());
 }
 
 }  // namespace

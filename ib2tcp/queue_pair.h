@@ -227,7 +227,6 @@ class Qp {
   void ask_before_connection() const;
   const Gate& gate() const;
   bool passes_gate(std::uint64_t left, std::uint64_t completed);
-  void wait_at_gate();
   void tell_gate();
   void leave_gate();
   bool asks_whether_lost();
@@ -380,7 +379,6 @@ class Qp {
   std::vector<Mark> marks_;     // ascending; none: all under that of now
   federation::Sn nak_sn_ = 0;   // 0: that of now
   bool resume_ = false;         // the peer is to be told what is expected
-  bool at_gate_ = false;        // on Border's list of those that wait
   std::unique_ptr<Kept> kept_;  // of a reliable connection to another cluster
 };
 
