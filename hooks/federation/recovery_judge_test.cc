@@ -27,13 +27,14 @@ ClcRecord clc(unsigned cluster, Sn sn, std::initializer_list<std::uint32_t> befo
   return record;
 }
 
-// Two members of each cluster: 0 and 1 of A, 2 and 3 of B, 4 and 5 of C.
-MemberFacts member(std::uint32_t index) {
-  MemberFacts facts{index, "member " + std::to_string(index), "host", index / 2};
+MemberFacts member(std::uint32_t index, unsigned cluster) {
+  MemberFacts facts{index, "member " + std::to_string(index), "host", cluster};
   facts.logged_since = {kBefore, kBefore, kBefore};
-  facts.logged_since[index / 2] = 0;
+  facts.logged_since[cluster] = 0;
   return facts;
 }
+// Two members of each cluster: 0 and 1 of A, 2 and 3 of B, 4 and 5 of C.
+MemberFacts member(std::uint32_t index) { return member(index, index / 2); }
 
 BackFacts back(unsigned cluster, Sn sn, std::vector<unsigned> wired) {
   BackFacts facts;
@@ -136,15 +137,14 @@ TEST(RecoveryJudge, AClusterGoesBackAlone) {
              "keeps only what is not in its last CLC"},
             {"a member that does not come back has ended",
              [](RecoveryFacts& f) {
-               f.members.push_back(member(6));
-               f.members.back().cluster = kB;
+               f.members.push_back(member(6, kB));
                f.members.back().gone = true;
              },
              "member 6 has ended before"},
             {"one that comes back has ended", [](RecoveryFacts& f) { f.members[2].gone = true; }, nullptr},
             {"a member in no cluster has ended",
              [](RecoveryFacts& f) {
-               f.members.push_back(member(6));
+               f.members.push_back(member(6, kB));
                f.members.back().cluster.reset();
                f.members.back().gone = true;
              },
@@ -208,8 +208,7 @@ TEST(RecoveryJudge, TwoClustersGoBack) {
              "cluster C, which goes back to demo.C.0002, has sent from another host"},
             {"a member of C that does not come back has ended",
              [](RecoveryFacts& f) {
-               f.members.push_back(member(6));
-               f.members.back().cluster = kC;
+               f.members.push_back(member(6, kC));
                f.members.back().gone = true;
              },
              "cluster C cannot go back to demo.C.0002: member 6 has ended before"},
