@@ -76,6 +76,7 @@ void Border::set_gate(unsigned cluster, std::uint32_t queue_pair, std::uint64_t 
 }
 
 void Border::note_came_back(const std::uint64_t* logged_since) {
+  went_back_ = true;
   for (unsigned i = 0; i < federation::kMaxClusters; ++i) {
     came_back_[i] = logged_since == nullptr || oldest_alive_[i] == 0;
     if (came_back_[i])
@@ -83,6 +84,10 @@ void Border::note_came_back(const std::uint64_t* logged_since) {
     else
       logged_since_[i] = logged_since[i];
   }
+}
+
+bool Border::sends_again() const {
+  return went_back_ || !std::all_of(gates_.begin(), gates_.end(), [](const Gate& gate) { return gate.is_open(); });
 }
 
 void Border::set_others(unsigned cluster, const GateState& others) {

@@ -55,6 +55,8 @@ class Border {
   // with it, as note_gone() has told, needs nothing of that: its log is whole since `logged_since`, unless that is
   // nullptr.
   void note_came_back(const std::uint64_t* logged_since);
+  // Messages come to this process again, or leave from here again, or may do so.
+  bool sends_again() const;
   // As in Gate. The queue pair is looked at again when it may go on (Qp::look_at_gate_again).
   void wait_at_gate(unsigned cluster, std::uint32_t queue_pair, std::uint64_t left, std::uint64_t completed) {
     gates_[cluster].wait(queue_pair, left, completed);
@@ -82,7 +84,7 @@ class Border {
   federation::PerCluster oldest_alive_;  // incarnations before these are over
   federation::PerCluster told_incarnations_;
   federation::Policy policy_ = federation::Policy::kPaper;
-  bool frozen_ = false;
+  bool frozen_ = false, went_back_ = false;
   std::array<bool, federation::kMaxClusters> came_back_{};  // beside that cluster
   std::array<Gate, federation::kMaxClusters> gates_;
   std::array<std::uint64_t, federation::kMaxClusters> logged_since_{};

@@ -9,6 +9,7 @@
 #include <new>
 #include <utility>
 
+#include "ib2tcp/border.h"
 #include "ib2tcp/device.h"
 #include "ib2tcp/host.h"
 
@@ -96,6 +97,18 @@ void Cq::purge(std::uint32_t qp_num) {
 }
 
 int Cq::resize(std::uint64_t size) {
+  const int rc = set_room(size);
+  if (rc == 0) verbs.cqe = static_cast<int>(size);
+  return rc;
+}
+
+// A program has so many requests under way that their completions fit: it posts the next ones when it hears from its
+// peer. Messages that are sent again do not wait for that, and take all receives at once.
+bool Cq::lengthen() {
+  return g_engine->border != nullptr && g_engine->border->sends_again() && set_room(2 * (mask + 1)) == 0;
+}
+
+int Cq::set_room(std::uint64_t size) {
   std::unique_ptr<ibv_wc[]> larger(new (std::nothrow) ibv_wc[size]);
   if (larger == nullptr) return ENOMEM;
   SpinGuard guard(poll_lock);
@@ -104,7 +117,6 @@ int Cq::resize(std::uint64_t size) {
   for (std::uint64_t i = from; i != end; ++i) larger[i & (size - 1)] = ring[i & mask];
   ring = std::move(larger);
   mask = size - 1;
-  verbs.cqe = static_cast<int>(size);
   return 0;
 }
 

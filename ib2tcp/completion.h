@@ -38,10 +38,11 @@ struct Cq {
   alignas(64) std::atomic<std::uint64_t> put{0};
 
   // Room for the next completion, zero but for wr_id. nullptr if the queue is full: the completion is lost,
-  // IBV_EVENT_CQ_ERR is raised once, and the queue pair must go to error. Under the engine's lock.
+  // IBV_EVENT_CQ_ERR is raised once, and the queue pair must go to error. While something is sent again the queue
+  // becomes longer instead (Border::sends_again). Under the engine's lock.
   ibv_wc* begin(std::uint64_t wr_id) {
     const std::uint64_t at = put.load(std::memory_order_relaxed);
-    if (__builtin_expect(at - taken.load(std::memory_order_acquire) > mask, 0)) {
+    if (__builtin_expect(at - taken.load(std::memory_order_acquire) > mask, 0) && !lengthen()) {
       overflow(wr_id);
       return nullptr;
     }
@@ -68,6 +69,8 @@ struct Cq {
   void arm(bool solicited_only);
 
  private:
+  int set_room(std::uint64_t size);
+  bool lengthen();
   void overflow(std::uint64_t wr_id);
   void append_and_tell(bool solicited);
   void tell();

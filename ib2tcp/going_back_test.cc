@@ -14,12 +14,12 @@ constexpr std::size_t kNumbers = 0, kReceived = 64 << 10, kCounter = 128 << 10, 
 class GoingBack : public ::testing::TestWithParam<std::string> {
  protected:
   GoingBack() : GoingBack(std::size_t{1} << 30, 7) {}
-  GoingBack(std::size_t log_limit, std::uint8_t rnr_retry, bool b_sends = true)
+  GoingBack(std::size_t log_limit, std::uint8_t rnr_retry, bool b_sends = true, int completions = 1024)
       : exchange_(std::make_shared<FakeExchange>()) {
     for (unsigned i : {0, 1}) {
       ClusterState state = state_of(i, 1);
       state.depends[1 - i] = 1000;  // nothing is held: that is another test's
-      sides_[i] = std::make_unique<Side>(exchange_, GetParam(), state, log_limit);
+      sides_[i] = std::make_unique<Side>(exchange_, GetParam(), state, log_limit, completions);
       sides_[i]->rnr_retry = rnr_retry;
       sides_[i]->sends = i == 0 || b_sends;
     }
@@ -484,6 +484,40 @@ TEST_P(GoingBack, AnAcknowledgementBesideAWordOnTheLogIsHeard) {
   }
 }
 
+// No more than a few are under way at a time, so that a short queue is enough for their completions.
+class ShortQueue : public GoingBack {
+ protected:
+  ShortQueue() : GoingBack(std::size_t{1} << 30, 7, true, 16) {}
+};
+
+TEST_P(ShortQueue, HasRoomForAllThatComesAgain) {
+  for (std::uint64_t i = 0; i < 60; ++i) post_receive(i);
+  const Image image = b().checkpoint();
+  for (std::uint64_t i = 0; i < 60; ++i) send(), expect_received(i), expect_sent(i);
+  go_back(1, image);
+  ASSERT_TRUE(
+      eventually([&] { return a().ops().gate_earliest(1) == kGateNothing || b().state() == IBV_QPS_ERR; }, 20000));
+  EXPECT_EQ(b().state(), IBV_QPS_RTS);
+  for (std::uint64_t i = 0; i < 60; ++i) expect_received(i);
+  post_receive(60);
+  send(), expect_received(60), expect_sent(60);
+}
+
+// An overrun would end the queue pair, with all that it has still to send again.
+TEST_P(ShortQueue, HasRoomWhileSomethingIsSentAgain) {
+  const Image image = b().checkpoint();
+  for (std::uint64_t i = 0; i < 5; ++i) post_receive(i), send(), expect_received(i), expect_sent(i);
+  for (std::uint64_t i = 0; i < 20; ++i) a().post_receive(100 + i, kReceived, 8);
+  go_back(1, image);
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    b().post_send(i, IBV_WR_SEND, kNumbers, 8);
+    ASSERT_EQ(describe(b().wait()), describe(i, IBV_WC_SUCCESS));
+  }
+  for (std::uint64_t i = 0; i < 5; ++i) post_receive(i), expect_received(i);
+  EXPECT_EQ(a().state(), IBV_QPS_RTS);
+  for (std::uint64_t i = 0; i < 20; ++i) ASSERT_EQ(describe(a().wait()), describe(100 + i, IBV_WC_SUCCESS));
+}
+
 class FullLog : public GoingBack {
  protected:
   FullLog() : GoingBack(3 * (sizeof(BorderLogEntry) + kBlockBytes), 7) {}
@@ -833,6 +867,8 @@ INSTANTIATE_TEST_SUITE_P(Transports, GoingBack, ::testing::Values("shm", "tcp"),
 INSTANTIATE_TEST_SUITE_P(Transports, FewRetries, ::testing::Values("shm", "tcp"),
                          [](const auto& info) { return name_in_test(info.param); });
 INSTANTIATE_TEST_SUITE_P(Transports, OnlyReceives, ::testing::Values("shm", "tcp"),
+                         [](const auto& info) { return name_in_test(info.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, ShortQueue, ::testing::Values("shm", "tcp"),
                          [](const auto& info) { return name_in_test(info.param); });
 INSTANTIATE_TEST_SUITE_P(Transports, FullLog, ::testing::Values("shm", "tcp"),
                          [](const auto& info) { return name_in_test(info.param); });

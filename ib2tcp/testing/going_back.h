@@ -31,8 +31,11 @@ class Side {
   static constexpr std::size_t kBytes = 1 << 20;
 
   Side(std::shared_ptr<FakeExchange> exchange, std::string transport, const ClusterState& state,
-       std::size_t log_limit)
-      : exchange_(std::move(exchange)), transport_(std::move(transport)), memory_(new char[kBytes]()) {
+       std::size_t log_limit, int completions = 1024)
+      : exchange_(std::move(exchange)),
+        transport_(std::move(transport)),
+        completions_(completions),
+        memory_(new char[kBytes]()) {
     FakeLog log;
     log.limit = log_limit;
     member_ = std::make_unique<Member>(exchange_, transport_, state, std::string(), log);
@@ -214,7 +217,7 @@ class Side {
 
   void make_objects(const Image* image) {
     pd_ = ops().alloc_pd(member_->device->context);
-    cq_ = ops().create_cq(member_->device->context, 1024, nullptr, nullptr, 0);
+    cq_ = ops().create_cq(member_->device->context, completions_, nullptr, nullptr, 0);
     if (image != nullptr) {
       EXPECT_EQ(ops().want_number(kNumberOfMemoryRegion, image->mr_key), 0);
     }
@@ -288,6 +291,7 @@ class Side {
 
   std::shared_ptr<FakeExchange> exchange_;
   const std::string transport_;
+  const int completions_;  // that fit into its queue
   std::unique_ptr<char[]> memory_;
   std::unique_ptr<Member> member_;
   ibv_pd* pd_ = nullptr;
