@@ -141,6 +141,10 @@ int set_cluster(const ClusterState* state) {
 void freeze_border(int frozen) {
   EngineGuard guard;
   Border* border = g_engine->border.get();
+  if (border != nullptr && border->frozen() && frozen == 2) {
+    border->note_behind_clc();
+    g_engine->qps.for_each([](Qp& qp) { qp.note_behind_clc(); });
+  }
   if (border == nullptr || border->frozen() == (frozen != 0)) return;
   border->set_frozen(frozen != 0);
   if (frozen == 0) g_engine->qps.for_each([](Qp& qp) { qp.end_restoring(); });

@@ -31,13 +31,16 @@ class Border {
   federation::Policy policy() const { return policy_; }
   federation::Incarnation incarnation_of(unsigned cluster) const { return running_.incarnations[cluster]; }
   bool frozen() const { return frozen_; }
+  bool is_behind_clc() const { return behind_clc_; }
   // False from note_gone() until take() names a later incarnation.
   bool has_come_back(unsigned cluster) const { return told_incarnations_[cluster] >= oldest_alive_[cluster]; }
 
   void take(const ClusterState& state);
   // That incarnation of another cluster is over: the next one is awaited, whatever take() says.
   void note_gone(unsigned cluster, federation::Incarnation incarnation);
-  void set_frozen(bool frozen) { frozen_ = frozen; }
+  void set_frozen(bool frozen) { frozen_ = frozen, behind_clc_ = false; }
+  // Requests posted from now on are behind a CLC that may count or not (Qp::note_behind_clc).
+  void note_behind_clc() { behind_clc_ = true; }
   federation::Arrival judge(const federation::Stamp& stamp) const {
     return federation::judge(policy_, running_, stamp);
   }
@@ -84,7 +87,7 @@ class Border {
   federation::PerCluster oldest_alive_;  // incarnations before these are over
   federation::PerCluster told_incarnations_;
   federation::Policy policy_ = federation::Policy::kPaper;
-  bool frozen_ = false, went_back_ = false;
+  bool frozen_ = false, behind_clc_ = false, went_back_ = false;
   std::array<bool, federation::kMaxClusters> came_back_{};  // beside that cluster
   std::array<Gate, federation::kMaxClusters> gates_;
   std::array<std::uint64_t, federation::kMaxClusters> logged_since_{};

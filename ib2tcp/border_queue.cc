@@ -22,10 +22,11 @@ void Qp::on_new_sn(federation::Sn before, federation::Sn now) {
   if (marks_.empty()) marks_.push_back({0, before});
   const auto past = std::find_if(marks_.begin(), marks_.end(), [this](const Mark& m) { return m.from > sq_.head; });
   if (past - marks_.begin() > 1) marks_.erase(marks_.begin(), past - 1);
-  if (marks_.back().from == sq_.tail)
+  const std::uint64_t from = g_engine->border->is_behind_clc() ? behind_clc_ : sq_.tail;
+  if (marks_.back().from >= from)
     marks_.back().sn = now;
   else
-    marks_.push_back({sq_.tail, now});
+    marks_.push_back({from, now});
   // Of answers, the results of atomics are made; READs are answered with the memory of the time they leave.
   for (std::uint32_t i = answers_begin_; i != answers_end_; ++i)
     if (FrameHeader& answer = answers_[i % kAnswers]; answer.opcode == Opcode::kAtomicResponse && answer.sn == 0)

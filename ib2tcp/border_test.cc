@@ -89,6 +89,37 @@ TEST_P(Border, RequestsCarryTheNumberOfTheirPosting) {
   EXPECT_TRUE(b().held().empty());
 }
 
+// Nobody knows for a while whether a CLC counts, and the program goes on. What it posts then is in no image of it.
+TEST_P(Border, WhatIsPostedBehindAnUndecidedClcHasItsNumberIfItCounts) {
+  Endpoint x(*a().device), y(*b().device), newer(*a().device), newer_peer(*b().device);
+  connect(x, y);
+  for (std::uint64_t i : {1, 2, 3}) ASSERT_EQ(y.post_recv(i, {y.sge(0, 100)}), 0);
+  a().freeze(true);
+  ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+  a().process.ops().freeze_border(2);
+  ASSERT_EQ(x.post_send(2, {x.sge(0, 100)}), 0);
+  connect(newer, newer_peer);
+  ASSERT_EQ(newer_peer.post_recv(10, {newer_peer.sge(0, 100)}), 0);
+  ASSERT_EQ(newer.post_send(10, {newer.sge(0, 100)}), 0);
+  a().commit(2, 1, 1);
+  a().freeze(false);
+  EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+  ASSERT_TRUE(eventually([&] { return b().held().size() == 1; }));
+  EXPECT_EQ(b().held()[0].sn, 2u);
+  EXPECT_EQ(y.poll(), 0);
+  EXPECT_EQ(newer_peer.poll(), 0);
+  b().commit(2, 0, 2);
+  EXPECT_WC(y.wait(), 2, IBV_WC_SUCCESS);
+  EXPECT_WC(newer_peer.wait(), 10, IBV_WC_SUCCESS);
+  // One that does not count.
+  a().freeze(true);
+  a().process.ops().freeze_border(2);
+  ASSERT_EQ(x.post_send(3, {x.sge(0, 100)}), 0);
+  a().freeze(false);
+  EXPECT_WC(y.wait(), 3, IBV_WC_SUCCESS);
+  EXPECT_TRUE(b().held().empty());
+}
+
 TEST_P(Border, AHeldMessageStopsItsLinkAndNoOther) {
   Endpoint x(*a().device), y(*b().device), behind(*a().device), behind_peer(*b().device);
   connect(x, y);

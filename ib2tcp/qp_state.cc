@@ -227,6 +227,7 @@ void Qp::reset() {
   stop_waiting();
   purge_completions();
   forget_sends();
+  behind_clc_ = 0;
   if (has_peer())
     sq_.clear();
   else  // numbers go on: a peer may still say what became of datagrams from before

@@ -107,8 +107,9 @@ class Qp {
   void on_link_down();
 
   // --- border_queue.cc: of a queue pair whose peer is of another cluster (border.h) ---
-  // What is posted from now on carries `now`.
+  // What is posted from now on carries `now`, or what was posted since note_behind_clc().
   void on_new_sn(federation::Sn before, federation::Sn now);
+  void note_behind_clc() { behind_clc_ = sq_.tail; }
   federation::Sn oldest_sn() const;  // of what is in the send queue
   bool is_connected_to(const Link& link, std::uint32_t peer_qpn) const {
     return is_peer(link, peer_qpn) && connected();
@@ -376,10 +377,11 @@ class Qp {
     std::uint64_t from;  // requests from this one on were posted under ...
     federation::Sn sn;   // ... this number
   };
-  std::vector<Mark> marks_;     // ascending; none: all under that of now
-  federation::Sn nak_sn_ = 0;   // 0: that of now
-  bool resume_ = false;         // the peer is to be told what is expected
-  std::unique_ptr<Kept> kept_;  // of a reliable connection to another cluster
+  std::vector<Mark> marks_;       // ascending; none: all under that of now
+  std::uint64_t behind_clc_ = 0;  // the first request behind the CLC, if Border::is_behind_clc()
+  federation::Sn nak_sn_ = 0;     // 0: that of now
+  bool resume_ = false;           // the peer is to be told what is expected
+  std::unique_ptr<Kept> kept_;    // of a reliable connection to another cluster
 };
 
 // Slots of BackendOps.

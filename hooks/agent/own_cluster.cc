@@ -327,7 +327,10 @@ void open_border() {
   g_still = false;
 }
 
-void keep_border_closed(std::uint64_t attempt, federation::Sn sn) { g_undecided = {attempt, sn}; }
+void keep_border_closed(std::uint64_t attempt, federation::Sn sn) {
+  g_undecided = {attempt, sn};
+  if (g_agent.participant != nullptr) g_agent.participant->note_undecided_clc();
+}
 
 bool is_undecided() { return g_undecided.attempt != 0; }
 

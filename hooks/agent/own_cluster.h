@@ -63,6 +63,7 @@ void let_held();
 // The program's threads are about to go on. Does nothing if the border is open.
 void open_border();
 // After a CLC of which nobody can tell whether it counts: the border stays closed until settle_undecided() knows.
+// Requests posted meanwhile are behind that CLC, and have its number if it counts. Before a thread runs.
 void keep_border_closed(std::uint64_t attempt, federation::Sn sn);
 void settle_undecided();
 bool is_undecided();

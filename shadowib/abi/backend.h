@@ -295,7 +295,8 @@ struct BackendOps {
   // 0 or an errno: EINVAL if an index is out of range, or not the one of the first call.
   int (*set_cluster)(const struct ClusterState* state);
   // Connections to other clusters are neither read nor written from 1 until 0. On return of 1 no thread is within
-  // one. Any thread; nests not.
+  // one. 2, between the two: a CLC has been taken, and nobody knows yet whether it counts. If set_cluster brings its
+  // number before 0, what was posted since has it. Any thread; nests not.
   void (*freeze_border)(int frozen);
   // The messages that wait for a CLC, one a connection. Fills stamps[0..capacity), returns how many there are.
   size_t (*held_stamps)(struct HeldStamp* stamps, size_t capacity);

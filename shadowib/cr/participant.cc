@@ -56,6 +56,7 @@ class VerbsParticipant final : public Participant {
   void clc_collected(federation::Sn sn) override { tell_clc_collected(sn); }
   std::uint64_t logged_since(unsigned cluster) override { return shadowib::logged_since(cluster); }
   void freeze_border(bool frozen) override { shadowib::freeze_border(frozen); }
+  void note_undecided_clc() override { shadowib::note_undecided_clc(); }
   void held_at_border(std::vector<federation::Stamp>* held) override { read_held(held); }
   void go_back_alone(bool alone, const federation::PerCluster& over) override {
     alone ? set_goes_back(over) : set_goes_not_back();

@@ -19,7 +19,8 @@ GateState g_gates[kMaxBackendClusters];
 std::uint32_t g_gates_told = 0;  // a bit for each cluster
 std::atomic<bool> g_in_cluster{false};
 bool g_frozen = false;
-bool g_loaded = false;  // a backend that is told of changes
+bool g_undecided = false;  // while it is frozen
+bool g_loaded = false;     // a backend that is told of changes
 std::atomic<void (*)(std::uint32_t, std::uint32_t)> g_needs_clc{nullptr};
 std::atomic<void (*)(std::uint32_t)> g_cluster_lost{nullptr};
 
@@ -51,7 +52,16 @@ void freeze_border(bool frozen) {
   SpinGuard guard(g_border_lock);
   if (g_frozen == frozen) return;
   g_frozen = frozen;
+  g_undecided = false;
   if (g_in_cluster && g_loaded && g_backend.freeze_border != nullptr) g_backend.freeze_border(frozen ? 1 : 0);
+}
+
+void note_undecided_clc() {
+  Inside inside;
+  SpinGuard guard(g_border_lock);
+  if (!g_frozen) return;
+  g_undecided = true;
+  if (g_in_cluster && g_loaded && g_backend.freeze_border != nullptr) g_backend.freeze_border(2);
 }
 
 std::size_t held_stamps(HeldStamp* stamps, std::size_t capacity) {
@@ -135,6 +145,7 @@ int tell_loaded_backend() {
   if (g_in_cluster) {
     if (const int rc = tell_backend(); rc != 0) return rc;
     if (g_frozen) g_backend.freeze_border(1);
+    if (g_undecided) g_backend.freeze_border(2);
     for (std::uint32_t i = 0; i < kMaxBackendClusters && g_backend.set_gate != nullptr; ++i)
       if ((g_gates_told >> i & 1) != 0) g_backend.set_gate(i, &g_gates[i]);
   }
@@ -145,7 +156,7 @@ int tell_loaded_backend() {
 void forget_border_backend() {
   Inside inside;
   SpinGuard guard(g_border_lock);
-  g_loaded = g_frozen = false;
+  g_loaded = g_frozen = g_undecided = false;
 }
 
 void forget_told_gates() {
@@ -156,7 +167,7 @@ void forget_told_gates() {
 
 void forget_border_after_fork() {
   g_border_lock.reset();
-  g_loaded = g_frozen = false;
+  g_loaded = g_frozen = g_undecided = false;
 }
 
 }  // namespace shadowib

@@ -24,6 +24,11 @@ bool is_at_border();
 // begins frozen; one that a restart loads does not. Threads: as tell_cluster.
 void freeze_border(bool frozen);
 
+// The border stays frozen behind a CLC that may count or not. If it does, its number is told by tell_cluster before
+// the border opens, and what is posted from now on has that number. Threads: as tell_cluster; the program's are
+// stopped.
+void note_undecided_clc();
+
 // The messages that wait for a CLC of this cluster, one a connection. Fills stamps[0..capacity), returns how many
 // there are. Threads: as tell_cluster.
 std::size_t held_stamps(HeldStamp* stamps, std::size_t capacity);
