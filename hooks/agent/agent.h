@@ -73,8 +73,8 @@ class Participant {
   }
   // Connections to other clusters stand still (true), or go on. Does not nest.
   virtual void freeze_border(bool frozen) { (void)frozen; }
-  // They stand still behind a CLC of which nobody knows yet whether it counts, and threads are about to go on. What
-  // they post has the CLC's number if it does.
+  // They stand still behind a CLC of which nobody knows yet whether it counts, and threads are about to go on.
+  // Requests that they post have the CLC's number if it does.
   virtual void note_undecided_clc() {}
   // Before restart(): whether this member's cluster goes back alone, from a set of its own. Connections to other
   // clusters then go on where the image has them, and the adapter is who it was. Else the whole job begins anew from
