@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/capture/description_order.h"
 #include "hooks/imager/descriptors/table.h"
 #include "hooks/raw/proc.h"
 
@@ -44,22 +45,20 @@ class Descriptions {
   // The number of the candidate's description, which begins at `next` if it is a new one. -1: the kernel does not
   // tell.
   int number_of(const Candidate& candidate, std::uint32_t next) {
-    std::size_t low = 0, high = known_.size();
-    while (low < high) {
-      const std::size_t middle = (low + high) / 2;
-      const Candidate& other = known_[middle].first;
-      const int order = compare_descriptions(static_cast<int>(other.pid), static_cast<int>(other.fd),
-                                             static_cast<int>(candidate.pid), static_cast<int>(candidate.fd));
-      if (order < 0) return -1;
-      if (order == kSameDescription) return static_cast<int>(known_[middle].second);
-      (order == kLessDescription ? low : high) = order == kLessDescription ? middle + 1 : middle;
-    }
-    known_.insert(known_.begin() + static_cast<long>(high), {candidate, next});
-    return static_cast<int>(next);
+    std::size_t place = 0;
+    bool same = false;
+    const auto compare = [&candidate](const Known& other) {
+      return compare_descriptions(static_cast<int>(other.first.pid), static_cast<int>(other.first.fd),
+                                  static_cast<int>(candidate.pid), static_cast<int>(candidate.fd));
+    };
+    if (!find_in_order(known_, compare, &place, &same)) return -1;
+    if (!same) known_.insert(known_.begin() + static_cast<long>(place), {candidate, next});
+    return static_cast<int>(known_[place].second);
   }
 
  private:
-  std::vector<std::pair<Candidate, std::uint32_t>> known_;
+  using Known = std::pair<Candidate, std::uint32_t>;
+  std::vector<Known> known_;
 };
 
 }  // namespace

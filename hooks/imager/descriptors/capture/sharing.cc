@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/capture/description_order.h"
 #include "hooks/raw/proc.h"
 
 namespace shadowib::descriptors {
@@ -19,17 +20,8 @@ class Order {
  public:
   // Where `fd` belongs. *same: that number shares its description. False: the kernel does not compare.
   bool find(int fd, std::size_t* place, bool* same) const {
-    std::size_t low = 0, high = list_.size();
-    *same = false;
-    while (low < high && !*same) {
-      const std::size_t middle = (low + high) / 2;
-      const int order = compare_descriptions(list_[middle], fd);
-      if (order < 0) return false;
-      *same = order == kSameDescription;
-      (order == kLessDescription ? low : high) = order == kLessDescription ? middle + 1 : middle;
-    }
-    *place = high;
-    return true;
+    return find_in_order(
+        list_, [fd](int other) { return compare_descriptions(other, fd); }, place, same);
   }
   void insert(std::size_t place, int fd) { list_.insert(list_.begin() + static_cast<long>(place), fd); }
 
