@@ -152,6 +152,20 @@ bool asked(const Process& process, int lookups, Endpoint& end) {
 
 class Outage : public ::testing::TestWithParam<std::string> {};
 
+// A message from x to y waits while the exchange of `process` fails, which asks it so often, and arrives afterwards.
+void outlasts(Process& process, int lookups, Endpoint& x, Endpoint& y) {
+  process.exchange_broken_ = true;
+  process.lookups_ = 0;
+  connect(x, y);
+  ASSERT_EQ(y.post_recv(5, {y.sge(0, 100)}), 0);
+  ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+  ASSERT_TRUE(asked(process, lookups, x));
+  EXPECT_EQ(x.state(), IBV_QPS_RTS);
+  process.exchange_broken_ = false;
+  EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+  EXPECT_WC(y.wait(), 5, IBV_WC_SUCCESS);
+}
+
 // A look-up that fails says nothing of the peer: it counts as no try.
 TEST_P(Outage, WhoHasNotFoundItsPeerWaits) {
   auto exchange = std::make_shared<FakeExchange>();
@@ -164,16 +178,7 @@ TEST_P(Outage, WhoHasNotFoundItsPeerWaits) {
     kind.type = type;
     kind.global = true;  // so that each asks, although the process is known
     Endpoint x(a, kind), y(b, kind);
-    first.exchange_broken_ = true;
-    first.lookups_ = 0;
-    connect(x, y);
-    ASSERT_EQ(y.post_recv(5, {y.sge(0, 100)}), 0);
-    ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
-    ASSERT_TRUE(asked(first, 12, x));
-    EXPECT_EQ(x.state(), IBV_QPS_RTS);
-    first.exchange_broken_ = false;
-    EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
-    EXPECT_WC(y.wait(), 5, IBV_WC_SUCCESS);
+    outlasts(first, 12, x, y);
   }
 }
 
@@ -185,16 +190,7 @@ TEST_P(Outage, WhoIsNotFoundByItsPeerWaits) {
   Process first(exchange, options), second(exchange, options);
   Device a(first), b(second);
   Endpoint x(a), y(b);
-  second.exchange_broken_ = true;
-  second.lookups_ = 0;
-  connect(x, y);
-  ASSERT_EQ(y.post_recv(5, {y.sge(0, 100)}), 0);
-  ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
-  ASSERT_TRUE(asked(second, 30, x));
-  EXPECT_EQ(x.state(), IBV_QPS_RTS);
-  second.exchange_broken_ = false;
-  EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
-  EXPECT_WC(y.wait(), 5, IBV_WC_SUCCESS);
+  outlasts(second, 30, x, y);
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, Outage, ::testing::ValuesIn(kTransports),
