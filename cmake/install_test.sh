@@ -94,6 +94,18 @@ if built_farm cubes cadical.hpp libcadical-dev -lcadical; then
 fi
 "$work/typed--seq" 10000 | grep -q "^6171 has a sequence of 262," || fail "a farm built by topc++ --seq"
 
+# Portable programs of every architecture that this build has the library of.
+if [ -e "$prefix/bin/shadowib-cc" ]; then
+  printf '#include <shadowib/portable.h>\nint main(void) { return 0; }\n' >"$work/portable.c"
+  for library in "" "$build_dir"/lib/shadowib/portable/*/libshadowib-portable.so; do
+    [ -z "$library" ] || [ -e "$library" ] || continue
+    target=$(basename "$(dirname "$library")")
+    "$prefix/bin/shadowib-cc" ${library:+--target="$target"} -o "$work/portable.$target" "$work/portable.c" || fail "shadowib-cc $library"
+    readelf -d "$work/portable.$target" | grep -q "RUNPATH.*\[$(readlink -f "$prefix")/$libdir\(/shadowib/portable/$target\)\?\]" ||
+      fail "shadowib-cc $library: $(readelf -d "$work/portable.$target" | grep RUNPATH)"
+  done
+fi
+
 # Output goes through a pipe: to a file, the restarted program would go on writing where it was.
 for built in by-pkg-config by-cmake; do
   mkdir "$work/$built/run"

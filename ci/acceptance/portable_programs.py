@@ -29,7 +29,7 @@ ALL = (HERE,
 def at_hand(case: Case) -> list[Architecture]:
     """Those whose runtime is built, and whose programs can run here."""
     case.line.program("shadowib-cc")
-    found = [a for a in ALL if not a.target or ((case.line.build / "lib/portable" / a.target / "libshadowib-portable.so").exists()
+    found = [a for a in ALL if not a.target or ((case.line.build / "lib/shadowib/portable" / a.target / "libshadowib-portable.so").exists()
                                                 and shutil.which(a.runner[0]))]
     if len(found) < 2:
         raise Skip("no cross compiler and qemu-user of another architecture are installed")

@@ -1,16 +1,16 @@
-# The runtime for other architectures, where Debian's cross compilers are: tests move programs between them.
-# lib/portable/TARGET/libshadowib-portable.so, which shadowib-cc --target=TARGET links.
+# The runtime for other architectures, where Debian's cross compilers are.
+# lib/shadowib/portable/TARGET/libshadowib-portable.so, which shadowib-cc --target=TARGET links.
 function(shadowib_cross_runtime target)
   find_program(SHADOWIB_CXX_${target} ${target}-g++)
   if(NOT SHADOWIB_CXX_${target})
     return()
   endif()
-  set(directory "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/portable/${target}")
+  set(directory "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/shadowib/portable/${target}")
   set(options -std=gnu++20 -O1 -fPIC -D_GNU_SOURCE "-DSHADOWIB_VERSION=\"${PROJECT_VERSION}\"" -I "${PROJECT_SOURCE_DIR}")
   if(target MATCHES "^i686")
     list(APPEND options -msse2 -mfpmath=sse)
   endif()
-  # All sources as one: other processors' libraries are for tests, and should not double the time of a build.
+  # All sources as one: other processors' libraries should not double the time of a build.
   set(directory_here "${CMAKE_CURRENT_BINARY_DIR}/${target}")
   set(all "")
   foreach(source ${ARGN})
@@ -30,16 +30,17 @@ function(shadowib_cross_runtime target)
       "-Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/exports.map"
     COMMENT "Linking libshadowib-portable.so for ${target}" VERBATIM)
   add_custom_target(portable_${target} ALL DEPENDS "${library}")
+  install(FILES "${library}" DESTINATION "${CMAKE_INSTALL_LIBDIR}/shadowib/portable/${target}" COMPONENT portable OPTIONAL)
   set_property(GLOBAL APPEND PROPERTY shadowib_portable_targets portable_${target})
 endfunction()
 
-# BSPlib for programs of that architecture: lib/portable/TARGET/libshadowib-bsp-portable.so.
+# BSPlib for programs of that architecture: lib/shadowib/portable/TARGET/libshadowib-bsp-portable.so.
 function(shadowib_cross_bsp target)
   get_property(sources GLOBAL PROPERTY shadowib_bsp_portable_sources)
   if(NOT SHADOWIB_CXX_${target} OR NOT sources)
     return()
   endif()
-  set(directory "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/portable/${target}")
+  set(directory "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/shadowib/portable/${target}")
   set(directory_here "${CMAKE_CURRENT_BINARY_DIR}/${target}")
   set(options -std=gnu++20 -O1 -fPIC -fvisibility=hidden -D_GNU_SOURCE -DSHADOWIB_BSP_PORTABLE -I "${PROJECT_SOURCE_DIR}"
     -I "${PROJECT_SOURCE_DIR}/shadowib/include")
@@ -60,5 +61,6 @@ function(shadowib_cross_bsp target)
       -Wl,--exclude-libs,ALL "-Wl,-rpath,$ORIGIN" -L "${directory}" -lshadowib-portable
     COMMENT "Linking libshadowib-bsp-portable.so for ${target}" VERBATIM)
   add_custom_target(bsp_portable_${target} ALL DEPENDS "${library}")
+  install(FILES "${library}" DESTINATION "${CMAKE_INSTALL_LIBDIR}/shadowib/portable/${target}" COMPONENT portable OPTIONAL)
   set_property(GLOBAL APPEND PROPERTY shadowib_portable_targets bsp_portable_${target})
 endfunction()
