@@ -15,7 +15,7 @@ def in_guest(line: Line) -> int:
     # with it. So neither fences nor windows. What is refused is repeated in the processor's time, which an emulated one has little of.
     options = ("--transports", "rc,uc,ud", "--no-fences", "--no-windows", "--rnr-timer", "22", "--patience", "180")
     storms, counts = (1, (6, 3)) if line.quick else (5, (10, 3))
-    for name, where in {"verbs": ("verbs",), "verbs and ib2tcp": ("verbs", "shm", "tcp")}.items():
+    for name, where in {"verbs": ("verbs",), "few signals": ("verbs, 64",), "verbs and ib2tcp": ("verbs", "shm", "tcp")}.items():
         for i in range(storms):
             line.case(f"{name}, {i + 1}", lambda case, w=where: run_storm(case, Storm(*counts, w, options=options, time_out=180)))
     return line.finish()
