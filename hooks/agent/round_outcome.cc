@@ -9,9 +9,11 @@
 #include <cinttypes>
 #include <cstring>
 
+#include "hooks/agent/agent_state.h"
 #include "hooks/agent/own_cluster.h"
 #include "hooks/imager/descriptors.h"
 #include "hooks/job/job_directory.h"
+#include "hooks/job/member_record.h"
 #include "hooks/job/near_directory.h"
 #include "hooks/raw/tasks.h"
 #include "hooks/raw/text.h"
@@ -142,8 +144,11 @@ void RoundOutcome::tell_of_the_end() {
            set_path_.c_str());
 }
 
+// By the command's word it says so first: commands tell this end from a death by it. The members' end may end the
+// command, so the history cannot tell.
 void RoundOutcome::die() {
   tell_of_the_end();
+  if (kill_ourselves_) record_saved_by_lock(g_agent.alive_lock.load(), set_path_.substr(set_path_.rfind('/') + 1));
   linger_for_kill();
   ::syscall(SYS_kill, raw_getpid(), SIGKILL);
   ::syscall(SYS_exit_group, 128 + SIGKILL);  // the first process of a pid namespace is still here

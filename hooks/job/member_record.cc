@@ -29,6 +29,14 @@ void append(const std::string& path, const std::string& line) {
   raw_close(fd);  // other than a record lock, the lock of an open file stays
 }
 
+void append_by_lock(int lock, const char* line, std::size_t length) {
+  struct stat before {};
+  if (::fstat(lock, &before) != 0) return;
+  (void)!::pwrite(lock, line, length, before.st_size);
+  const timespec times[2] = {before.st_atim, before.st_mtim};
+  ::futimens(lock, times);
+}
+
 // The value of "name=value" in a line, up to the next blank.
 std::string value_of(const std::string& line, const std::string& name) {
   const std::size_t at = line.find(" " + name + "=");
@@ -56,11 +64,12 @@ void record_left_by_lock(int lock, int status) {
   for (int unit = status < 0 ? 0 : 100; unit > 0; unit /= 10)
     if (status >= unit || unit == 1) line[length++] = static_cast<char>('0' + status / unit % 10);
   line[length++] = '\n';
-  struct stat before {};
-  if (::fstat(lock, &before) != 0) return;
-  (void)!::pwrite(lock, line, length, before.st_size);
-  const timespec times[2] = {before.st_atim, before.st_mtim};
-  ::futimens(lock, times);
+  append_by_lock(lock, line, length);
+}
+
+void record_saved_by_lock(int lock, const std::string& set) {
+  const std::string line = "saved set=" + set + "\n";
+  append_by_lock(lock, line.data(), line.size());
 }
 
 MemberRecord parse_member_record(const std::string& text) {
@@ -79,6 +88,8 @@ MemberRecord parse_member_record(const std::string& text) {
       const std::string status = value_of(line, "status");
       record.left = true;
       record.status = status.empty() || status == "-" ? -1 : std::atoi(status.c_str());
+    } else if (line.starts_with("saved ")) {
+      record.saved_as = value_of(line, "set");
     }
   }
   return record;

@@ -55,6 +55,19 @@ TEST_F(MemberRecordTest, IsWrittenThroughTheLock) {
   release_alive_lock(lock);
 }
 
+TEST_F(MemberRecordTest, TellsAMemberThatWasSavedFromOneThatDied) {
+  const int lock = hold_alive_lock(path_);
+  record_joined(path_, 42, 4711, "node1");
+  EXPECT_EQ(read_member_record(path_).saved_as, "");
+  record_saved_by_lock(lock, "demo.0003");
+  EXPECT_EQ(read_member_record(path_).saved_as, "demo.0003");
+  EXPECT_FALSE(read_member_record(path_).left);
+  EXPECT_TRUE(is_alive(path_));
+  record_joined(path_, 43, 4712, "node1");
+  EXPECT_EQ(read_member_record(path_).saved_as, "") << "of another life";
+  release_alive_lock(lock);
+}
+
 TEST_F(MemberRecordTest, NamesTheCluster) {
   const int lock = hold_alive_lock(path_);
   record_joined(path_, 42, 4711, "node1", "east");

@@ -11,6 +11,7 @@
 #include "shadowib/base/this_host.h"
 #include "shadowib/cli/clc_sets.h"
 #include "shadowib/cli/common.h"
+#include "shadowib/cli/end_on_request.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/far_look.h"
 #include "shadowib/cli/far_turns.h"
@@ -139,6 +140,8 @@ class Collector {
                      job.c_str());
         continue;
       }
+      // Its history stays, and is not to depend on what goes.
+      if (!arguments_.dry_run) settle_end_on_request(arguments_.common, job);
       RemovalLocks locks;  // of nobody else from here on: it may just be restarted
       if (!arguments_.dry_run && !locks.take(directory_, job, &who)) continue;
       // One in the job's own directory goes with that.

@@ -11,6 +11,7 @@
 #include "hooks/imager/set/manifest.h"
 #include "shadowib/cli/clc_sets.h"
 #include "shadowib/cli/common.h"
+#include "shadowib/cli/end_on_request.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/far_fetch.h"
 #include "shadowib/cli/jobs.h"
@@ -167,6 +168,7 @@ int restart(RestartArguments& arguments) {
   if (is_portable(manifest)) return restart_portable_set(arguments, std::move(manifest));
   if (!arguments.portable.programs.empty() || !arguments.portable.runners.empty())
     return fail(common, Status(Code::kUsage, 0, "--program and --runner are for sets of portable programs only"));
+  if (arguments.part.number == 0) settle_end_on_request(common, manifest.job);
   if (!arguments.hosts.empty()) return restart_on_hosts(arguments, manifest);
   std::string exchange = unsettled_exchange(exchange_of(common, manifest.job));
   if (Status s = settle_exchange(job_paths(common.directory, manifest.job).password, &exchange); !s.ok())

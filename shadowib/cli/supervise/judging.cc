@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "hooks/job/members.h"
 #include "shadowib/base/lock.h"
-#include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/restart_hosts.h"
 #include "shadowib/cli/sets.h"
+#include "shadowib/cli/supervise/broken_off.h"
 #include "shadowib/cli/supervise/past_lives.h"
 #include "shadowib/cli/supervise/supervisor.h"
 
@@ -149,11 +148,9 @@ bool Supervisor::was_saved(const std::vector<PastEvent>& events) const {
 }
 
 bool Supervisor::was_told_to_end() const {
-  const std::string& directory = settings_.common.directory;
-  const std::string epoch = present_epoch(directory, settings_.job);
-  std::string uri = exchange_of(settings_.common, settings_.job);
-  return epoch != epoch_before_ && settle_exchange(job_paths(directory, settings_.job).password, &uri).ok() &&
-         !saved_before_end(uri, epoch).empty();
+  Lives lives;
+  return look_who_lives(settings_.common.directory, settings_.job, &lives).ok() && lives.epoch != epoch_before_ &&
+         were_told_to_end(settings_.common, settings_.job, lives);
 }
 
 // A command that was killed between what it noted in the history and what it had to tell the members: they go on, and
@@ -166,15 +163,10 @@ bool Supervisor::note_broken_off() {
   Lives lives;
   if (!look_who_lives(settings_.common.directory, settings_.job, &lives).ok() || !lives.other.empty()) return false;
   if (!lives.any_alive() || lives.first_dead(dead_before_) != nullptr || was_told_to_end()) return true;
-  const auto set = std::find_if(events.rbegin(), events.rend(),
-                                [](const PastEvent& e) { return e.name == "checkpoint" && e.number("kill") != 0; });
-  const std::string why = "the command was broken off, and the job goes on";
-  tell(settings_, set->text("set") + ": " + why);
-  note_event(settings_.common.directory, settings_.job,
-             HistoryEvent("kill_failed")
-                 .add("set", set->text("set"))
-                 .add("number", static_cast<std::uint32_t>(set->number("number")))
-                 .add("error", why));
+  const PastEvent& saved = *last_end_on_request(events);
+  constexpr char kWhy[] = "the command was broken off, and the job goes on";
+  tell(settings_, saved.text("set") + ": " + kWhy);
+  note_no_end(settings_.common.directory, settings_.job, saved, kWhy);
   saves_before_ = read_events(settings_, &events).ok() ? ends_on_request(events) : saves_before_ + 1;
   return true;
 }

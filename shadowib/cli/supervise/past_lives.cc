@@ -5,6 +5,11 @@
 #include "shadowib/cli/supervise/bounds.h"
 
 namespace shadowib::cli {
+namespace {
+
+bool is_end_on_request(const PastEvent& e) { return e.name == "checkpoint" && e.number("kill") != 0; }
+
+}  // namespace
 
 std::uint32_t planned_end(const std::vector<PastEvent>& events) {
   std::uint32_t set = kFromTheBeginning;
@@ -17,10 +22,13 @@ std::uint32_t planned_end(const std::vector<PastEvent>& events) {
   return set;
 }
 
+const PastEvent* last_end_on_request(const std::vector<PastEvent>& events) {
+  const auto last = std::find_if(events.rbegin(), events.rend(), is_end_on_request);
+  return last != events.rend() ? &*last : nullptr;
+}
+
 std::int64_t ends_on_request(const std::vector<PastEvent>& events) {
-  return std::count_if(events.begin(), events.end(),
-                       [](const PastEvent& e) { return e.name == "checkpoint" && e.number("kill") != 0; }) -
-         count_events(events, "kill_failed");
+  return std::count_if(events.begin(), events.end(), is_end_on_request) - count_events(events, "kill_failed");
 }
 
 std::int64_t count_events(const std::vector<PastEvent>& events, std::string_view name) {

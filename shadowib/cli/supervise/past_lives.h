@@ -11,6 +11,8 @@ namespace shadowib::cli {
 
 // The set after which the job was ended on request, if that is the last thing that is known; else kFromTheBeginning.
 std::uint32_t planned_end(const std::vector<PastEvent>& events);
+// The latest event of a set that was saved to end the job; nullptr: there is none.
+const PastEvent* last_end_on_request(const std::vector<PastEvent>& events);
 // How many such sets there are, but for those after which the job went on (kill_failed).
 std::int64_t ends_on_request(const std::vector<PastEvent>& events);
 

@@ -10,6 +10,7 @@
 
 #include "hooks/store/store.h"
 #include "shadowib/base/lock.h"
+#include "shadowib/cli/end_on_request.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/metrics.h"
 #include "shadowib/cli/sets.h"
@@ -110,6 +111,7 @@ bool Supervisor::adopt() {
 // False: there is nothing to start from any more; why_ says so.
 bool Supervisor::start() {
   std::vector<PastEvent> events;
+  if (!knows_past_) settle_end_on_request(settings_.common, settings_.job);
   if (Status s = read_events(settings_, &events); !s.ok()) return not_started(s);
   if (!std::exchange(knows_past_, true)) {
     bounds_.remember(events);

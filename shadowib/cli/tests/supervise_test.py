@@ -761,6 +761,53 @@ class Supervise(unittest.TestCase):
         self.end(process, 0)
         self.assertEqual([e["event"] for e in self.events()], ["started", "checkpoint", "kill_failed", "failure", "restart", "ended"])
 
+    def member_alone(self):
+        """A member that nobody supervises."""
+        (self.top / "roles").write_text(ROLES)
+        process = self.start(SHADOWIB, "run", "--job", "demo", "--dir", self.dir, "--", sys.executable, "roles", "stay")
+        self.wait_for("a member", lambda: (self.top / "stays").exists(), process)
+        return process
+
+    def supervise_what_ended(self):
+        process = self.supervise("--interval", "1000", "--files", "roll-back", command=("false",))
+        self.wait_for("a restart", lambda: "restored 1 process" in process.log.read_text(), process)
+        (self.top / "end").touch()
+        self.end(process, 0)
+        return process.log.read_text(), [e["event"] for e in self.events()]
+
+    def test_a_save_that_was_broken_off_unseen(self):
+        """Nobody supervised the job, and it went on and died. That end was not on request."""
+        process = self.member_alone()
+        command = self.start(SHADOWIB, "checkpoint", "demo", "--kill", "--dir", self.dir, env={**self.env, "SHADOWIB_FAULT": "232:crash"})
+        self.assertEqual(command.wait(TIMEOUT_S), -signal.SIGKILL)
+        self.wait_for("the job to go on", lambda: any(m["alive"] and m["state"] for m in self.members()), process)
+        process.kill()
+        process.wait(TIMEOUT_S)
+        said, events = self.supervise_what_ended()
+        self.assertIn("files rolled back", said)
+        self.assertEqual(events, ["started", "checkpoint", "kill_failed", "restart", "ended"])
+
+    def test_a_save_that_nobody_saw_and_whose_exchange_is_gone(self):
+        """The members' records tell that it was one."""
+        process = self.member_alone()
+        self.command("checkpoint", "demo", "--kill")
+        self.assertEqual(process.wait(TIMEOUT_S), -signal.SIGKILL)
+        shutil.rmtree(self.dir / "jobs" / "demo" / "x")
+        said, events = self.supervise_what_ended()
+        self.assertNotIn("files rolled back", said)
+        self.assertEqual(events, ["started", "checkpoint", "restart", "ended"])
+
+    def test_a_save_that_was_broken_off_before_gc(self):
+        """It removes what tells of the end. The history has it first."""
+        process = self.member_alone()
+        command = self.start(SHADOWIB, "checkpoint", "demo", "--kill", "--dir", self.dir, env={**self.env, "SHADOWIB_FAULT": "232:crash"})
+        self.assertEqual(command.wait(TIMEOUT_S), -signal.SIGKILL)
+        (self.top / "end").touch()
+        process.wait(TIMEOUT_S)
+        self.command("gc", "--keep", "1")
+        self.assertFalse((self.dir / "jobs" / "demo").exists())
+        self.assertEqual([e["event"] for e in self.events()], ["started", "checkpoint", "kill_failed"])
+
     def test_a_save_whose_end_cannot_be_told(self):
         process, command = self.broken_off(SHADOWIB_FAULT="232:fail")
         self.assertEqual(command.wait(TIMEOUT_S), IO, command.log.read_text())
