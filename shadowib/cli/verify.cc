@@ -2,8 +2,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <vector>
 
+#include "hooks/imager/bonds.h"
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/restore/members.h"
 #include "shadowib/base/this_host.h"
 #include "shadowib/cli/changed_files.h"
 #include "shadowib/cli/common.h"
@@ -42,6 +45,34 @@ Json to_json(const std::vector<ChangedFile>& files) {
                     {"bytes_at_checkpoint", file.recorded},
                     {"roll_back_cuts", file.state == ChangedFile::kGrown},
                     {"writer", file.writer.empty() ? Json(nullptr) : Json(file.writer)}});
+  return list;
+}
+
+// Members that a restart brings to one host since they write to a file by one offset.
+struct Writers {
+  std::uint32_t one, other;
+  std::string why;
+};
+
+std::vector<Writers> find_writers(const SetManifest& manifest) {
+  std::vector<Writers> writers;
+  OpenedSet set;
+  const auto note = [&writers](const Bond& bond) {
+    writers.push_back({bond.one, bond.other, bond.refusal().text()});
+  };
+  Status status = manifest.placement.store.is_near() ? open_tables(manifest, &set) : open_members(manifest, {}, &set);
+  if (status.ok()) (void)find_offset_bonds(set.tables, Streams::kOfOthers, note).ok();
+  close_members(&set);
+  return writers;
+}
+
+Json to_json(const std::vector<Writers>& writers) {
+  Json list = Json::array();
+  for (const Writers& w : writers) {
+    Json members = Json::array();
+    for (const std::uint32_t member : {w.one, w.other}) members.push_back(member);
+    list.push_back({{"members", members}, {"why", w.why}});
+  }
   return list;
 }
 
@@ -176,6 +207,7 @@ int verify(VerifyArguments& arguments) {
   std::vector<ChangedFile> files;
   const bool told =
       changed_files(manifest, {}, &files).ok();  // an image of another shadowib may tell nothing of them
+  const std::vector<Writers> writers = find_writers(manifest);
   if (common.json) {
     print_json({{"set", manifest.path},
                 {"ok", true},
@@ -183,7 +215,8 @@ int verify(VerifyArguments& arguments) {
                 {"bytes", bytes},
                 {"degraded", !weakness.empty()},
                 {"far", places},
-                {"changed_files", told ? to_json(files) : Json(nullptr)}});
+                {"changed_files", told ? to_json(files) : Json(nullptr)},
+                {"one_offset", to_json(writers)}});
     return 0;
   }
   std::printf("%s is intact: %zu image%s, %s\n", manifest.path.c_str(), manifest.members.size(),
@@ -196,6 +229,7 @@ int verify(VerifyArguments& arguments) {
       std::printf("it was flushed to %s, where it is damaged or out of reach: %s\n",
                   place["far"].get<std::string>().c_str(), place["error"].get<std::string>().c_str());
   for (const ChangedFile& file : files) std::printf("%s\n", describe_change(file).c_str());
+  for (const Writers& w : writers) std::printf("%s\n", w.why.c_str());
   return 0;
 }
 

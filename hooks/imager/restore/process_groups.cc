@@ -57,12 +57,13 @@ Status find_process_bonds(const OpenedSet& set, const BondSink& sink) {
   return {};
 }
 
-Status judge_process_groups(const OpenedSet& set) {
+Status judge_parted(const OpenedSet& set) {
   if (set.elsewhere.empty()) return {};
   std::set<std::uint32_t> here;
   for (const MemberImage& m : set.members) here.insert(m.image.header.member);
   Status parted;
   SHADOWIB_TRY(find_process_bonds(set, first_parted(here, &parted)));
+  SHADOWIB_TRY(find_offset_bonds(set.tables, Streams::kOwn, first_parted(here, &parted)));
   return parted;
 }
 

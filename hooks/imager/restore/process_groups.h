@@ -11,7 +11,8 @@ namespace shadowib {
 // shell's or launcher's, may be parted: each part of the restart has one of that number. So may one of ranks alone,
 // whichever leads it: srun puts a step's tasks of a host into one.
 Status find_process_bonds(const OpenedSet& set, const BondSink& sink);
-// kRefused: one of those bonds is between a member here and one elsewhere.
-Status judge_process_groups(const OpenedSet& set);
+// kRefused: one of those bonds, or by the offset of a file that is written to, is between a member here and one
+// elsewhere.
+Status judge_parted(const OpenedSet& set);
 
 }  // namespace shadowib

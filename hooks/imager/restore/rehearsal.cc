@@ -176,7 +176,7 @@ Status in_namespaces(const OpenedSet& set, const RestartPart& part) {
 Step rehearse_pids(const OpenedSet& set, const MachineLimits&) {
   Obstacles obstacles;
   std::vector<RestartPart> parts;
-  obstacles.add(judge_process_groups(set));
+  obstacles.add(judge_parted(set));
   obstacles.add(split(set, &parts));
   for (const RestartPart& part : parts)
     if (obstacles.none()) obstacles.add(in_namespaces(set, part));

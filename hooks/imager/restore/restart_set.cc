@@ -220,7 +220,7 @@ Status restart_set(const SetManifest& manifest, const RestartOptions& options,
   OpenedSet set;
   Status status = open_members(manifest, options.members, &set);
   if (status.ok() && options.job.recovery != 0) status = judge_recovery(set);
-  if (status.ok()) status = judge_process_groups(set);
+  if (status.ok()) status = judge_parted(set);
   for (MemberImage& m : set.members)
     if (status.ok()) status = fit_to_processor(m.image, m.fd, &m.patches);
   if (status.ok()) status = Command(set, options, processes).run();

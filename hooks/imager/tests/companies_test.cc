@@ -1,6 +1,7 @@
 // Each kind of what two members have in common is a bond that holds them together.
 #include "hooks/imager/restore/companies.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -65,6 +66,17 @@ TEST(Bonds, AreOfEveryKind) {
             }),
             first_two)
       << "a descriptor";
+  EXPECT_EQ(bonds_of([](Table& one, Table& other) {
+              for (Table* table : {&one, &other}) {
+                descriptors::Object file;
+                file.flags = O_WRONLY;
+                table->objects.push_back(file);
+                table->descriptors.push_back({5, 0, false});
+                one.shared_files.push_back({table->member, 0, 0});
+              }
+            }),
+            first_two)
+      << "the offset of a file";
   EXPECT_EQ(bonds_of([](Table&, Table&) {}, 100), first_two) << "a process group of the first's";
   EXPECT_EQ(bonds_of([](Table& one, Table&) {
               one.children.push_back({101, 90, 90, 0, 0, "child"});

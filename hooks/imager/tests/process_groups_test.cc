@@ -40,7 +40,7 @@ Status judged(bool first, bool second) {
   here.image.process.pid = here.image.process.process_group = 100;
   set.members.push_back(std::move(here));
   set.elsewhere.push_back({1, 101, 100});
-  return judge_process_groups(set);
+  return judge_parted(set);
 }
 
 TEST(ProcessGroups, OfTheProgramStayTogether) {

@@ -411,6 +411,27 @@ class Supervise(unittest.TestCase):
         for wrong, why in {"a:x": "is no HOST:SLOTS", "slurm": "SLURM_JOB_NODELIST is not set"}.items():
             self.assertIn(why, self.end(self.supervise("--hosts", wrong, command=("true",)), 2))
 
+    def test_members_that_write_by_one_offset_stay_on_one_host(self):
+        (self.top / "roles").write_text(ROLES)
+        (self.top / "rsh").write_text(RSH)
+        with open(self.top / "output", "wb") as output:
+            output.write(b"something")
+            output.flush()
+            processes = [self.start(SHADOWIB, "run", "--job", "demo", "--dir", self.dir, "--", sys.executable, "roles", "stay",
+                                    pass_fds=[output.fileno()]) for _ in range(2)]
+        self.wait_for("members", lambda: len([m for m in self.members() if m["state"]]) == 2)
+        self.command("checkpoint", "demo", "--kill")
+        for process in processes:
+            process.wait(TIMEOUT_S)
+        self.assertIn("by one offset", self.command("verify", "demo").stdout)
+        self.assertEqual([b["members"] for b in json.loads(self.command("verify", "demo", "--json").stdout)["one_offset"]], [[0, 1]])
+        self.assertRegex(self.command("restart", "demo", "--members", "0", code=4).stderr, r"file .*/output\).* restart --hosts .*O_APPEND")
+        restart = self.start(SHADOWIB, "restart", "demo", "--dir", self.dir, "--hosts", "a:1,b:1", "--rsh", "sh rsh")
+        self.wait_for("a restart", lambda: len([m for m in self.members() if m["alive"] and m["state"]]) == 2, restart)
+        self.assertEqual((self.top / "restarts").read_text(), "a '0,1'\n")
+        (self.top / "end").touch()
+        self.end(restart, 0)
+
     def test_a_signal_goes_to_members_on_other_hosts(self):
         """Not to the command that has started them, which would end, and they with it."""
         self.env["SHADOWIB_CHECKPOINT_ON"] = "USR1"

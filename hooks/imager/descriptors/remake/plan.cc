@@ -143,13 +143,13 @@ Status DescriptorPlan::prepare(const std::map<std::uint32_t, std::string>& table
   plan.memory = memory;
   SHADOWIB_TRY(descriptors::decode_tables(tables, &plan.tables));
   SHADOWIB_TRY(descriptors::link_tables(plan.tables, &plan.links));
-  SHADOWIB_TRY(descriptors::keep_members(here, &plan));
   descriptors::raise_descriptor_limit();
   for (int stream = 0; stream < 3; ++stream) {
     plan.standard[stream] = ::fcntl(stream, F_DUPFD_CLOEXEC, 3);
     if (plan.standard[stream] >= 0) plan.own(plan.standard[stream]);
   }
-  Status status = descriptors::prepare_all(&plan);
+  Status status = descriptors::keep_members(here, &plan);
+  if (status.ok()) status = descriptors::prepare_all(&plan);
   if (!status.ok()) release();
   return status;
 }

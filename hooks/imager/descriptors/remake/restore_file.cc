@@ -15,7 +15,7 @@
 #include <map>
 #include <utility>
 
-#include "hooks/imager/descriptors/file_likeness.h"
+#include "hooks/imager/descriptors/match/shared_descriptions.h"
 #include "hooks/imager/descriptors/open_object.h"
 #include "hooks/imager/descriptors/remake/lock_holders.h"
 #include "hooks/imager/descriptors/remake/restore.h"
@@ -156,36 +156,29 @@ Status take_description_locks(const Object& o, int fd) {
 
 // Members that inherited one open file (standard output of a shell's group) share its offset: with one offset each
 // they would overwrite each other. Members that opened a file by themselves have one offset each: with one for all
-// they would write, or read, in each other's places. The kernel has told which is which (Table::shared_files). Where
-// it has not, in sets from before and where kcmp(2) is denied, a file open for writing that looks alike in two
-// members of one kernel is taken for one; reading has nothing to lose by its own offset. Two members that show one
-// flock, taken by one process, have it by one description, open for reading or not.
+// they would write, or read, in each other's places. Where the kernel has not told, only a file open for writing is
+// taken for one; reading has nothing to lose by its own offset. Two members that show one flock, taken by one
+// process, have it by one description, open for reading or not.
 class SharedFiles {
  public:
   explicit SharedFiles(const Plan& plan) {
     for (const auto* tables : {&plan.tables, &plan.elsewhere})
-      for (const auto& [member, table] : *tables)
-        for (const SharedFile& f : table.shared_files) told_[{f.member, f.object}] = {member, f.description};
+      for (const auto& [member, table] : *tables) descriptions_.add(table);
   }
 
   // The descriptor made for another member, or -1. nullptr: it is this member's alone.
   int* find(const Table& table, std::uint32_t object) {
     const Object& o = table.objects[object];
-    if (const auto at = told_.find({table.member, object}); at != told_.end())
-      return &made_as_told_.emplace(std::pair{at->second, likeness_of(table, o)}, -1).first->second;
-    const FileLikeness likeness = likeness_of(table, o);
+    if (!has_shared_offset(o)) return nullptr;
+    SharedDescriptions::Name name = descriptions_.name_of(table, object);
     const bool written = o.kind != Kind::kDirectory && (o.flags & O_ACCMODE) != O_RDONLY;
-    if (!has_shared_offset(o) || !(written || likeness.has_flock)) return nullptr;
-    const int nth = seen_[&table][likeness]++;
-    return &made_.emplace(std::pair{likeness, nth}, -1).first->second;
+    if (!name.told && !written && !name.likeness.has_flock) return nullptr;
+    return &made_.emplace(std::move(name), -1).first->second;
   }
 
  private:
-  using Numbers = std::pair<std::uint32_t, std::uint32_t>;
-  std::map<Numbers, Numbers> told_;  // by member and object: who has compared, and the number it gave
-  std::map<std::pair<Numbers, FileLikeness>, int> made_as_told_;
-  std::map<std::pair<FileLikeness, int>, int> made_;
-  std::map<const Table*, std::map<FileLikeness, int>> seen_;
+  SharedDescriptions descriptions_;
+  std::map<SharedDescriptions::Name, int> made_;
 };
 
 // Segments by their files, which members that have not mapped them have open as well.

@@ -1,4 +1,6 @@
 // Which members are made by one part of a restart, and what they have to do with those that another part makes.
+#include <fcntl.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -8,6 +10,7 @@
 
 #include "hooks/imager/bonds.h"
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/match/shared_descriptions.h"
 #include "hooks/imager/descriptors/remake/restore.h"
 #include "hooks/imager/descriptors/remake/tcp_socket.h"
 
@@ -29,7 +32,28 @@ class SharedObjects {
           if (!link.masters.empty()) bind(link.masters.front(), other);
     find_inherited();
     find_locked();
+    find_offsets();
     for (const auto& [inode, holder] : plan_.links.sockets) find_peers(holder);
+  }
+
+  // An open file that several members write to by one offset: apart, each has one of its own, and they write over
+  // each other. What only looks like one description is taken for one once something was written by it. Each member's
+  // own results, opened by all at the beginning, look so.
+  void find_offsets() const {
+    SharedDescriptions descriptions;
+    std::map<std::pair<std::uint64_t, SharedDescriptions::Name>, Holder> first;  // with the pid namespace
+    for (const auto& [member, table] : plan_.tables) descriptions.add(table);
+    for (const auto& [member, table] : plan_.tables)
+      for (std::uint32_t i = 0; i < table.objects.size(); ++i) {
+        const Object& o = table.objects[i];
+        const Holder holder{&table, i};
+        if (o.kind != Kind::kFile || (o.flags & O_ACCMODE) == O_RDONLY || (o.flags & O_APPEND) != 0) continue;
+        SharedDescriptions::Name name = descriptions.name_of(table, i);
+        if (!name.told && o.offset == 0) continue;
+        const Holder& one = first.emplace(std::pair{table.processes, std::move(name)}, holder).first->second;
+        if (one.table != &table && !(is_appended_to(one) && is_appended_to(holder)))
+          sink_({one.table->member, member, [one, holder] { return refuse_offset(one, holder); }});
+      }
   }
 
  private:
@@ -45,6 +69,22 @@ class SharedObjects {
                one.table->first_fd(one.index), describe_object(one.object()).c_str(), one.table->member,
                other.table->member);
          }});
+  }
+
+  // By the command's own standard stream, which the member gets: job >out; restart >>out.
+  bool is_appended_to(const Holder& holder) const {
+    const int own = own_stream(plan_, *holder.table, holder.index);
+    return own >= 0 && (::fcntl(own, F_GETFL) & O_APPEND) != 0;
+  }
+
+  static Status refuse_offset(const Holder& one, const Holder& other) {
+    return Status::of(
+        Code::kRefused, 0,
+        "members %u and %u write to descriptor %d (%.150s) by one offset, and apart they would write over each "
+        "other: "
+        "they have to be restarted together, on one machine, as restart --hosts does; or open it with O_APPEND",
+        one.table->member, other.table->member, one.table->first_fd(one.index),
+        describe_object(one.object()).c_str());
   }
 
   // A socket or eventfd that several members inherited.
@@ -185,6 +225,14 @@ class Share {
 Status keep_members(const std::set<std::uint32_t>& here, Plan* plan) { return Share(here, plan).keep(); }
 
 }  // namespace descriptors
+
+Status find_offset_bonds(const std::map<std::uint32_t, std::string>& encoded, Streams streams, const BondSink& sink) {
+  descriptors::Plan plan;
+  SHADOWIB_TRY(descriptors::decode_tables(encoded, &plan.tables));
+  for (int stream = 0; stream < 3 && streams == Streams::kOwn; ++stream) plan.standard[stream] = stream;
+  descriptors::SharedObjects(plan, sink).find_offsets();
+  return {};
+}
 
 Status find_descriptor_bonds(const std::map<std::uint32_t, std::string>& encoded, const BondSink& sink) {
   descriptors::Plan plan;

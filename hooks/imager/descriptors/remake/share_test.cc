@@ -140,6 +140,65 @@ TEST(ApartRefused, AFileWithOneLockOfBoth) {
   }
 }
 
+// What each part would write at an offset of its own.
+TEST(ApartRefused, AFileThatBothWriteToByOneOffset) {
+  struct Case {
+    const char* name;
+    bool inherited, compared;
+    int flags;
+    bool written, bound;
+  };
+  const Case cases[] = {{"for writing", true, true, O_WRONLY, true, true},
+                        {"for writing, and nothing is written yet", true, true, O_RDWR, false, true},
+                        {"for reading", true, true, O_RDONLY, false, false},
+                        {"for appending", true, true, O_WRONLY | O_APPEND, true, false},
+                        {"each its own", false, true, O_WRONLY, true, false},
+                        {"of an earlier set", true, false, O_WRONLY, true, true},
+                        {"of an earlier set, perhaps each its own", true, false, O_WRONLY, false, false}};
+  const std::string path = scratch_directory() + "/written";
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    const auto open = [&]() -> std::string {
+      const int fd = put(::open(path.c_str(), O_CREAT | c.flags, 0600), 20);
+      EXPECT_STEP(fd == 20 && (!c.written || ::write(fd, "something", 9) == 9));
+      return "";
+    };
+    Job job;
+    job.compares = c.compared;
+    job.make = [&]() -> std::string { return c.inherited ? open() : ""; };
+    job.before = [&](int) -> std::string { return c.inherited ? "" : open(); };
+    const Capture captured = checkpoint(job);
+    ASSERT_EQ(captured.failure, "");
+    DescriptorPlan plan;
+    const Status status = plan.prepare(captured.tables, {0}, nullptr);
+    EXPECT_EQ(status.code(), c.bound ? Code::kRefused : Code::kOk) << status.text();
+    if (!c.bound) continue;
+    EXPECT_NE(std::string(status.text()).find(path), std::string::npos) << status.text();
+    EXPECT_NE(std::string(status.text()).find("open it with O_APPEND"), std::string::npos) << status.text();
+  }
+}
+
+// Each member gets the standard output of its restart's command where that appends to the file.
+TEST(ApartRefused, OutputThatTheCommandsAppendToIsNot) {
+  const std::string path = scratch_directory() + "/output";
+  Job job;
+  job.make = [&]() -> std::string {
+    EXPECT_STEP(put(::open(path.c_str(), O_WRONLY | O_CREAT, 0600), 1) == 1 && ::write(1, "something", 9) == 9);
+    return "";
+  };
+  job.before = [](int) -> std::string { return ""; };
+  const Capture captured = checkpoint(job);
+  ASSERT_EQ(captured.failure, "");
+  for (const int appends : {0, O_APPEND}) {
+    const int before = ::dup(1);
+    put(::open(path.c_str(), O_WRONLY | appends), 1);
+    DescriptorPlan plan;
+    const Status status = plan.prepare(captured.tables, {0}, nullptr);
+    put(before, 1);
+    EXPECT_EQ(status.code(), appends != 0 ? Code::kOk : Code::kRefused) << status.text();
+  }
+}
+
 // Two machines count the inodes of their sockets from 1, and their loopback addresses are not the same.
 TEST(TwoKernels, HaveNumbersOfTheirOwn) {
   std::uint16_t port = 0;
