@@ -26,6 +26,13 @@ constexpr std::uint64_t kIsFile = 1 << 2, kIsPresent = 1 << 3, kIsSwapped = 1 <<
 constexpr std::uint64_t kMapPresent = 1ull << 63, kMapSwapped = 1ull << 62, kMapFile = 1ull << 61,
                         kMapGuard = 1ull << 58;
 
+// No page is there: one was swapped out, or the kernel has taken it away since it is broken.
+PageState state_of(bool is_guard, bool is_file, bool is_present) {
+  if (is_guard) return PageState::kGuard;
+  if (is_file) return PageState::kFile;
+  return is_present ? PageState::kContent : PageState::kAway;
+}
+
 }  // namespace
 
 bool PageScanner::open(void* buffer, std::uint64_t buffer_bytes) {
@@ -109,10 +116,9 @@ bool PageScanner::fill_by_ioctl() {
   }
   for (long i = 0; i < n; ++i) {
     const PageRegion& r = regions[i];
-    if ((r.categories & kIsGuard) != 0)
-      add(r.start, r.end, PageState::kGuard);
-    else if ((r.categories & kIsZero) == 0)
-      add(r.start, r.end, (r.categories & kIsFile) != 0 ? PageState::kFile : PageState::kContent);
+    const bool is_guard = (r.categories & kIsGuard) != 0;
+    if (is_guard || (r.categories & kIsZero) == 0)
+      add(r.start, r.end, state_of(is_guard, (r.categories & kIsFile) != 0, (r.categories & kIsPresent) != 0));
   }
   cursor_ = arg.walk_end > cursor_ ? arg.walk_end : end_;
   return true;
@@ -131,10 +137,7 @@ bool PageScanner::fill_by_read() {
   for (long i = 0; i < n / 8; ++i, cursor_ += kPage) {
     const std::uint64_t e = entries[i];
     if ((e & (kMapPresent | kMapSwapped)) == 0) continue;
-    const PageState state = (e & kMapGuard) != 0  ? PageState::kGuard
-                            : (e & kMapFile) != 0 ? PageState::kFile
-                                                  : PageState::kContent;
-    add(cursor_, cursor_ + kPage, state);
+    add(cursor_, cursor_ + kPage, state_of((e & kMapGuard) != 0, (e & kMapFile) != 0, (e & kMapPresent) != 0));
   }
   return true;
 }

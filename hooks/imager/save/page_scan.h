@@ -6,7 +6,8 @@
 namespace shadowib {
 
 enum class PageState : std::uint32_t {
-  kContent,  // present or swapped out
+  kContent,  // present
+  kAway,     // swapped out, or broken (poisoned): reading may fail, and raise SIGBUS
   kFile,     // still the file's page (private file mappings)
   kGuard,    // MADV_GUARD_INSTALL
 };

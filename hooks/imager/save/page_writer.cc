@@ -74,6 +74,7 @@ class PageWriter {
   // Private memory without a file is scanned together where it lies together: a call for each of many small mappings
   // costs more than its pages.
   Status all(const MappingTable& table, PagePart part) {
+    table_ = &table;
     const auto is_here = [&](std::uint32_t i) {
       return part == PagePart::kAll || is_copied(table, i) == (part == PagePart::kCopied);
     };
@@ -135,7 +136,7 @@ class PageWriter {
         if (piece.end > end_of(m)) piece.end = end_of(m);
         mapping_ = i;
         // Plain readable memory is copied directly; whatever may fault is read through /proc/self/mem.
-        direct_ = (m.protection & PROT_READ) != 0 && !scanner_.guards_hidden();
+        direct_ = (m.protection & PROT_READ) != 0 && !scanner_.guards_hidden() && range.state == PageState::kContent;
         SHADOWIB_TRY(piece.state == PageState::kGuard ? guard(piece) : content(piece));
       }
     }
@@ -305,12 +306,7 @@ class PageWriter {
       return {};
     }
     if (n == -EIO || n == -EFAULT || (n >= 0 && n < static_cast<long>(kPage))) {
-      if (is_content_)
-        return Status::of(
-            Code::kRefused, n < 0 ? static_cast<int>(-n) : EIO,
-            "the page of memory at %lx cannot be read: errno %ld; it is broken (poisoned), or the kernel "
-            "forbids reading protected memory (boot with proc_mem.force_override=always)",
-            from, n < 0 ? -n : EIO);
+      if (is_content_) return refuse_page(from, n < 0 ? static_cast<int>(-n) : EIO);
       *bytes = 0;
       return {};
     }
@@ -318,6 +314,17 @@ class PageWriter {
       return Status::of(Code::kInternal, static_cast<int>(-n), "cannot read memory at %lx: errno %ld", from, -n);
     *bytes = static_cast<std::uint64_t>(n) & ~(kPage - 1);
     return {};
+  }
+
+  Status refuse_page(std::uint64_t address, int error) const {
+    const MappingRecord& m = table_->mappings[mapping_];
+    return Status::of(
+        Code::kRefused, error,
+        "the page of memory at %lx cannot be read (errno %d; %lx-%lx, %.100s); it is broken (poisoned), or "
+        "its file was cut, or the kernel forbids reading protected memory (boot with "
+        "proc_mem.force_override=always)",
+        address, error, m.start, m.start + m.length,
+        m.path_bytes > 0 ? table_->strings + m.path_offset : "anonymous memory");
   }
 
   // Drops pages of zeros, and pages that the base has, from what is at `from`, and notes the rest. What is not in
@@ -430,6 +437,7 @@ class PageWriter {
   BorrowedRunCoder borrowed_coder_;
   std::uint32_t borrowed_mapping_ = 0, borrowed_last_ = 0;  // of the first run, and of the last
   bool hashed_;
+  const MappingTable* table_ = nullptr;
   PageScanner scanner_;
   long memory_ = -1, source_ = -1;  // what is read from
   std::uint64_t bias_ = 0;          // its addresses are larger than the record's by that

@@ -98,7 +98,8 @@ TEST_F(Imager, TellsHowASaverFailed) {
   ::setenv("IMAGER_TEST_DIRECTORY", directory_.c_str(), 1);
   const std::vector<std::pair<std::string, std::string>> kFailures{{"saver_killed", "was killed"},
                                                                    {"saver_without_directory", "was removed"},
-                                                                   {"saver_changed_library", "was changed"}};
+                                                                   {"saver_changed_library", "was changed"},
+                                                                   {"saver_cut_library", "was changed"}};
   for (const auto& [scenario, message] : kFailures) {
     const Outcome saved = save(scenario, with_saver_that_stops);
     EXPECT_EQ(saved.status, 20 + static_cast<int>(Code::kAborted)) << scenario << saved.text;
@@ -694,15 +695,28 @@ TEST_F(Imager, RefusesSharedMemoryWithoutATable) {
   EXPECT_FALSE(fs::exists(image()));
 }
 
-TEST_F(Imager, RefusesAPageThatCannotBeRead) {
-  for (const auto& before : std::vector<std::function<void()>>{{}, with_saver}) {
-    const Outcome outcome = save("refuse_unreadable_page", before);
-    if (outcome.text.starts_with("SKIP")) GTEST_SKIP() << "userfaultfd cannot poison pages here (Linux 6.6)";
-    EXPECT_EQ(outcome.status, 20 + static_cast<int>(Code::kRefused)) << outcome.text;
-    EXPECT_NE(outcome.text.find("cannot be read"), std::string::npos) << outcome.text;
-    ImageInfo info;
-    EXPECT_FALSE(read_image(image(), &info).ok()) << "it is complete";
+class BrokenPages : public Imager {
+ protected:
+  void expect_refused(const char* scenario, const std::string& skipped) {
+    for (const auto& before : std::vector<std::function<void()>>{{}, with_saver}) {
+      const Outcome outcome = save(scenario, before);
+      if (outcome.text.starts_with("SKIP")) GTEST_SKIP() << skipped;
+      EXPECT_EQ(outcome.status, 20 + static_cast<int>(Code::kRefused)) << outcome.text;
+      EXPECT_NE(outcome.text.find("cannot be read"), std::string::npos) << outcome.text;
+      EXPECT_NE(outcome.text.find("anonymous memory"), std::string::npos) << outcome.text;
+      ImageInfo info;
+      EXPECT_FALSE(read_image(image(), &info).ok()) << "it is complete";
+    }
   }
+};
+
+TEST_F(BrokenPages, AreRefused) {
+  for (const char* scenario : {"refuse_unreadable_page", "refuse_poisoned_page"})
+    expect_refused(scenario, "userfaultfd cannot poison pages here (Linux 6.6)");
+}
+
+TEST_F(BrokenPages, OfTheMachineAreRefused) {
+  expect_refused("refuse_broken_page", "this kernel or user cannot poison memory (MADV_HWPOISON)");
 }
 
 // By an ordinary user too, who has a /dev/pts of his own only in the restart's namespaces.

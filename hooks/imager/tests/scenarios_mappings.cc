@@ -268,8 +268,9 @@ SCENARIO(refuse_userfaultfd) {
   expect_refusal();
 }
 
-// The page has content by the page table, and no read gets it: as of broken memory.
-SCENARIO(refuse_unreadable_page) {
+// The page has content by the page table, and no read gets it: as of broken memory. False: this place has no such
+// page.
+bool poison_page(char* at) {
   struct Poison {
     uffdio_range range;
     std::uint64_t mode;
@@ -278,16 +279,36 @@ SCENARIO(refuse_unreadable_page) {
   const int fd = static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | 1 /* UFFD_USER_MODE_ONLY */));
   uffdio_api api{};
   api.api = UFFD_API;
-  if (fd < 0 || ::ioctl(fd, UFFDIO_API, &api) != 0) return skip();
-  char* at = map_at(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+  if (fd < 0 || ::ioctl(fd, UFFDIO_API, &api) != 0) return false;
   uffdio_register area{};
   area.range = {reinterpret_cast<std::uintptr_t>(at), kBytes};
   area.mode = UFFDIO_REGISTER_MODE_MISSING;
   CHECK_THAT(::ioctl(fd, UFFDIO_REGISTER, &area) == 0);
   Poison poison{{area.range.start + 4096, 4096}, 0, 0};
-  if (::ioctl(fd, _IOWR(UFFDIO, 8, Poison) /* UFFDIO_POISON */, &poison) != 0) return skip();
+  const bool poisoned = ::ioctl(fd, _IOWR(UFFDIO, 8, Poison) /* UFFDIO_POISON */, &poison) == 0;
   ::close(fd);
+  return poisoned;
+}
+
+SCENARIO(refuse_unreadable_page) {
+  char* at = map_at(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+  if (!poison_page(at)) return skip();
   CHECK_THAT(::mprotect(at, kBytes, PROT_NONE) == 0 && check_capturable().ok());
+  save_and_end();
+}
+
+// A read by the program itself, or by who copies its memory directly, raises SIGBUS.
+SCENARIO(refuse_poisoned_page) {
+  char* at = map_at(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+  if (!poison_page(at)) return skip();
+  std::memset(at + 8192, 3, kBytes - 8192);
+  save_and_end();
+}
+
+SCENARIO(refuse_broken_page) {
+  char* at = map_at(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+  std::memset(at, 3, kBytes);
+  if (::madvise(at + 4096, 4096, MADV_HWPOISON) != 0) return skip();
   save_and_end();
 }
 

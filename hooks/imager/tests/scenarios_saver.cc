@@ -18,6 +18,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <string>
 
@@ -180,7 +181,8 @@ SCENARIO(saver_without_directory) {
   save_and_end();
 }
 
-SCENARIO(saver_changed_library) {
+// A library of which the saver has not yet written anything is treated so.
+void save_while(const std::function<void(const std::string& path)>& treat) {
   const std::string path = std::string(std::getenv("IMAGER_TEST_DIRECTORY")) + "/library.so";
   Dl_info library{};
   void* const original = ::dlopen("libresolv.so.2", RTLD_NOW);
@@ -189,10 +191,19 @@ SCENARIO(saver_changed_library) {
   CHECK_THAT(::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr);
   meanwhile([&](int saver) {
     await_stopped(saver);
-    CHECK_THAT(::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) == 0);
+    treat(path);
     let_go(saver);
   });
   save_and_end();
+}
+
+SCENARIO(saver_changed_library) {
+  save_while([](const std::string& path) { CHECK_THAT(::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) == 0); });
+}
+
+// With the file goes the memory, modified pages too.
+SCENARIO(saver_cut_library) {
+  save_while([](const std::string& path) { CHECK_THAT(::truncate(path.c_str(), 0) == 0); });
 }
 
 SCENARIO(saver_of_one_that_adopts) {
