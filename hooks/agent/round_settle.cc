@@ -21,6 +21,7 @@ namespace {
 constexpr int kSettleTries = 5;
 constexpr int kRehearsals = 20;
 constexpr int kRehearsalMs = 50;
+constexpr int kMostAsleep = 100;  // rehearsals in which nobody who holds a lock could have run
 constexpr int kLetGoMs = 20;
 constexpr int kLookupMs = 10;  // more with each attempt: a thread may have no processor while it has a function bound
 
@@ -30,6 +31,22 @@ Status rehearse_reload() {
   if (const std::uint32_t threads = parked_in_lookup(); threads != 0)
     return Status::of(Code::kTimeout, 0, "%u stopped thread(s) of the program are having a function bound", threads);
   return loader_rehearse(kRehearsalMs);
+}
+
+// Whether a thread of this process, the caller apart, runs, has no processor, or waits for a disk.
+bool is_busy() {
+  struct Look {
+    int self;
+    bool busy;
+  } look{raw_gettid(), false};
+  const auto visit = [](int tid, void* arg) {
+    auto* seen = static_cast<Look*>(arg);
+    const char state = tid == seen->self ? 'S' : task_state(tid);
+    seen->busy = state == 'R' || state == 'D';
+    return !seen->busy;
+  };
+  for_each_task(visit, &look);
+  return look.busy;
 }
 
 }  // namespace
@@ -62,11 +79,26 @@ Status RoundSettle::stop() {
     release_threads();
     if (attempt == kRehearsals)
       return Status::of(Code::kRefused, 0, "pid %d: %.250s in %d attempts", raw_getpid(), rehearsal.text(), attempt);
-    SHADOWIB_TRY(loader_rehearse(std::min(messages_.left_ms(), 5000)));  // ends as soon as the holder lets go
+    SHADOWIB_TRY(await_holder());
     raw_sleep_ms(attempt * kLookupMs);
   }
   stopped_at_ns_ = monotonic_ns();
   return {};
+}
+
+// The program runs, and its thread lets go of the lock as soon as it gets there. It may load for long, or have no
+// processor, and the whole machine may stand still. So only time in which all threads sleep counts against it.
+Status RoundSettle::await_holder() {
+  const std::int64_t until_ns = monotonic_ns() + messages_.left_ms() / 4 * 3 * std::int64_t{1'000'000};
+  for (int asleep = 0;;) {
+    const Status status = loader_rehearse(kRehearsalMs);
+    if (status.code() != Code::kTimeout) return status;
+    if (!is_busy()) ++asleep;
+    if (asleep == kMostAsleep || monotonic_ns() > until_ns)
+      return Status::of(Code::kTimeout, 0, "pid %d: %.250s; nor once all threads ran again", raw_getpid(),
+                        status.text());
+    SHADOWIB_TRY(messages_.check_others());
+  }
 }
 
 Status RoundSettle::settle_once(int attempt) {

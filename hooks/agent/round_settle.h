@@ -23,6 +23,7 @@ class RoundSettle {
 
  private:
   Status stop_all();
+  Status await_holder();
   Status settle_once(int attempt);
   Status run_a_moment(int attempt);
   Status ask_for_another(int attempt, const Status& why);

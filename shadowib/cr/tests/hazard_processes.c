@@ -77,6 +77,32 @@ static void stopped_in_the_loader(void) {
   send_one(1);
 }
 
+/* H14: one that does not let go of the loader's lock for long, since it has so much to do there. */
+static int work_in_the_loader(struct dl_phdr_info* info, size_t size, void* entered) {
+  (void)info;
+  (void)size;
+  *(volatile int*)entered = 1;
+  while (ASK(paused) == 0) usleep(1000);
+  for (const double end = now() + 7; now() < end;) continue;
+  return 1;
+}
+
+static void* look_at_libraries_for_long(void* entered) {
+  dl_iterate_phdr(work_in_the_loader, entered);
+  return NULL;
+}
+
+static void stopped_in_a_long_call_of_the_loader(void) {
+  static volatile int entered;
+  pthread_t thread;
+  make_free_pair();
+  CHECK(pthread_create(&thread, NULL, look_at_libraries_for_long, (void*)&entered) == 0);
+  while (!entered) usleep(100);
+  checkpoint_and_kill();
+  CHECK(pthread_join(thread, NULL) == 0);
+  send_one(1);
+}
+
 /* H14: one inside of malloc, with the lock of the arena where the loader has put what it knows of the backend. */
 static unsigned* arena_lock;
 
@@ -389,6 +415,7 @@ static void peer_not_ready(void) {
 const struct scenario hazard_process_scenarios[] = {
     {"stopped_in_a_post", stopped_in_a_post},
     {"stopped_in_the_loader", stopped_in_the_loader},
+    {"stopped_in_a_long_call_of_the_loader", stopped_in_a_long_call_of_the_loader},
     {"stopped_in_malloc", stopped_in_malloc},
     {"stopped_in_malloc_once_restarted", stopped_in_malloc_once_restarted},
     {"stopped_in_munmap", stopped_in_munmap},

@@ -177,6 +177,10 @@ class Processes(Hazard):
     def test_h14_a_thread_inside_of_the_loader(self):
         self.hazard("h14.loader", "the loader thread did not finish within 8000 ms", "stopped_in_the_loader")
 
+    def test_h14_a_thread_inside_of_the_loader_for_long(self):
+        """It works all the time, and so is waited for, longer than for one that sleeps."""
+        self.guarded("stopped_in_a_long_call_of_the_loader")
+
     def test_h14_a_thread_inside_of_malloc(self):
         self.hazard("h14.loader", "the loader thread did not finish within 8000 ms", "stopped_in_malloc")
 
