@@ -138,23 +138,33 @@ int set_cluster(const ClusterState* state) {
   return 0;
 }
 
-void freeze_border(int frozen) {
-  EngineGuard guard;
-  Border* border = g_engine->border.get();
-  if (border != nullptr && border->frozen() && frozen == 2) {
-    border->note_behind_clc();
-    g_engine->qps.for_each([](Qp& qp) { qp.note_behind_clc(); });
-  }
-  if (border == nullptr || border->frozen() == (frozen != 0)) return;
-  border->set_frozen(frozen != 0);
-  if (frozen == 0) g_engine->qps.for_each([](Qp& qp) { qp.end_restoring(); });
+namespace {
+
+void set_frozen(Border& border, bool frozen) {
+  border.set_frozen(frozen);
+  if (!frozen) g_engine->qps.for_each([](Qp& qp) { qp.end_restoring(); });
   std::vector<Link*>& links = g_engine->links();
   for (std::size_t i = 0; i < links.size(); ++i) {
     if (!links[i]->is_border()) continue;
-    if (frozen != 0)
+    if (frozen)
       links[i]->freeze();
     else
       links[i]->thaw();
+  }
+}
+
+}  // namespace
+
+void freeze_border(int phase) {
+  EngineGuard guard;
+  Border* border = g_engine->border.get();
+  if (border == nullptr) return;
+  if (phase == kBorderUndecided) {
+    if (!border->frozen()) return;
+    border->note_behind_clc();
+    g_engine->qps.for_each([](Qp& qp) { qp.note_behind_clc(); });
+  } else if (const bool frozen = phase == kBorderFrozen; border->frozen() != frozen) {
+    set_frozen(*border, frozen);
   }
 }
 

@@ -116,7 +116,7 @@ bool is_message(const FrameHeader& header);
 
 // Slots of BackendOps.
 int set_cluster(const ClusterState* state);
-void freeze_border(int frozen);
+void freeze_border(int phase);
 std::size_t held_stamps(HeldStamp* stamps, std::size_t capacity);
 int cluster_gone(std::uint32_t cluster, std::uint32_t incarnation);
 int border_state(ibv_qp* qp, BorderState* state, BorderResult* results, std::size_t capacity);

@@ -96,7 +96,7 @@ TEST_P(Border, WhatIsPostedBehindAnUndecidedClcHasItsNumberIfItCounts) {
   for (std::uint64_t i : {1, 2, 3}) ASSERT_EQ(y.post_recv(i, {y.sge(0, 100)}), 0);
   a().freeze(true);
   ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
-  a().process.ops().freeze_border(2);
+  a().process.ops().freeze_border(kBorderUndecided);
   ASSERT_EQ(x.post_send(2, {x.sge(0, 100)}), 0);
   connect(newer, newer_peer);
   ASSERT_EQ(newer_peer.post_recv(10, {newer_peer.sge(0, 100)}), 0);
@@ -113,7 +113,7 @@ TEST_P(Border, WhatIsPostedBehindAnUndecidedClcHasItsNumberIfItCounts) {
   EXPECT_WC(newer_peer.wait(), 10, IBV_WC_SUCCESS);
   // One that does not count.
   a().freeze(true);
-  a().process.ops().freeze_border(2);
+  a().process.ops().freeze_border(kBorderUndecided);
   ASSERT_EQ(x.post_send(3, {x.sge(0, 100)}), 0);
   a().freeze(false);
   EXPECT_WC(y.wait(), 3, IBV_WC_SUCCESS);

@@ -4,22 +4,14 @@
 
 namespace shadowib::ib2tcp {
 
-bool Gate::set(std::uint32_t queue_pair, std::uint64_t completed) {
-  const std::uint64_t before = earliest();
-  const auto known = times_.find(queue_pair);
-  if (known != times_.end()) {
-    if (known->second == completed) return false;
+void Gate::set(std::uint32_t queue_pair, std::uint64_t completed) {
+  if (const auto known = times_.find(queue_pair); known != times_.end()) {
     own_.erase({known->second, queue_pair});
     times_.erase(known);
-  } else if (completed == kNothingLeft) {
-    return false;
   }
-  if (completed != kNothingLeft) {
-    own_.insert({completed, queue_pair});
-    times_[queue_pair] = completed;
-  }
-  // Who waits for the second one is this queue pair, or waits for the first one, too.
-  return earliest() != before || own_.size() < 2;
+  if (completed == kNothingLeft) return;
+  own_.insert({completed, queue_pair});
+  times_[queue_pair] = completed;
 }
 
 bool Gate::set_others(const GateState& others) {

@@ -24,8 +24,7 @@ inline constexpr std::uint64_t kNotYetKnown = 0;             // whether, and wha
 class Gate {
  public:
   // The queue pair of that number still sends again requests that have completed; the first did so at `completed`.
-  // True if the earliest of all has changed.
-  bool set(std::uint32_t queue_pair, std::uint64_t completed);
+  void set(std::uint32_t queue_pair, std::uint64_t completed);
   // The state of other processes, which send again as well. True if that is news.
   bool set_others(const GateState& others);
 

@@ -36,7 +36,7 @@ class Member {
     state.depends[other] = depends;
     tell();
   }
-  void freeze(bool frozen) { process.ops().freeze_border(frozen ? 1 : 0); }
+  void freeze(bool frozen) { process.ops().freeze_border(frozen ? kBorderFrozen : kBorderOpen); }
   std::vector<HeldStamp> held() {
     std::vector<HeldStamp> stamps(8);
     stamps.resize(process.ops().held_stamps(stamps.data(), stamps.size()));

@@ -88,6 +88,15 @@ struct BorderState {
   uint32_t unlogged;  // 1: not all that has left since the log began is in it; a peer that goes back may miss some
 };
 
+// States of a process's border (BackendOps::freeze_border).
+enum BorderPhase {
+  kBorderOpen = 0,
+  kBorderFrozen = 1,
+  // Between the two: a CLC has been taken, and nobody knows yet whether it counts. If set_cluster brings its number
+  // before kBorderOpen, what was posted since has it. Does nothing unless the border is frozen.
+  kBorderUndecided = 2,
+};
+
 // The kinds of numbers by which peers name an adapter's objects (BackendOps::want_number).
 enum BackendNumber {
   kNumberOfQueuePair = 1,     // 24 bits
@@ -294,10 +303,9 @@ struct BackendOps {
   // program's threads are stopped or run. SN 0 is a legal state. Messages that are no longer above D are delivered.
   // 0 or an errno: EINVAL if an index is out of range, or not the one of the first call.
   int (*set_cluster)(const struct ClusterState* state);
-  // Connections to other clusters are neither read nor written from 1 until 0. On return of 1 no thread is within
-  // one. 2, between the two: a CLC has been taken, and nobody knows yet whether it counts. If set_cluster brings its
-  // number before 0, what was posted since has it. Any thread; nests not.
-  void (*freeze_border)(int frozen);
+  // `phase`: a BorderPhase. Connections to other clusters are neither read nor written from kBorderFrozen until
+  // kBorderOpen. On return of kBorderFrozen no thread is within one. Any thread; nests not.
+  void (*freeze_border)(int phase);
   // The messages that wait for a CLC, one a connection. Fills stamps[0..capacity), returns how many there are.
   size_t (*held_stamps)(struct HeldStamp* stamps, size_t capacity);
   // `incarnation` of another cluster is over, and so are those before it. Connections to it are shut, and what is

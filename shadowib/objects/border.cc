@@ -53,7 +53,8 @@ void freeze_border(bool frozen) {
   if (g_frozen == frozen) return;
   g_frozen = frozen;
   g_undecided = false;
-  if (g_in_cluster && g_loaded && g_backend.freeze_border != nullptr) g_backend.freeze_border(frozen ? 1 : 0);
+  if (g_in_cluster && g_loaded && g_backend.freeze_border != nullptr)
+    g_backend.freeze_border(frozen ? kBorderFrozen : kBorderOpen);
 }
 
 void note_undecided_clc() {
@@ -61,7 +62,7 @@ void note_undecided_clc() {
   SpinGuard guard(g_border_lock);
   if (!g_frozen) return;
   g_undecided = true;
-  if (g_in_cluster && g_loaded && g_backend.freeze_border != nullptr) g_backend.freeze_border(2);
+  if (g_in_cluster && g_loaded && g_backend.freeze_border != nullptr) g_backend.freeze_border(kBorderUndecided);
 }
 
 std::size_t held_stamps(HeldStamp* stamps, std::size_t capacity) {
@@ -144,8 +145,8 @@ int tell_loaded_backend() {
   SpinGuard guard(g_border_lock);
   if (g_in_cluster) {
     if (const int rc = tell_backend(); rc != 0) return rc;
-    if (g_frozen) g_backend.freeze_border(1);
-    if (g_undecided) g_backend.freeze_border(2);
+    if (g_frozen) g_backend.freeze_border(kBorderFrozen);
+    if (g_undecided) g_backend.freeze_border(kBorderUndecided);
     for (std::uint32_t i = 0; i < kMaxBackendClusters && g_backend.set_gate != nullptr; ++i)
       if ((g_gates_told >> i & 1) != 0) g_backend.set_gate(i, &g_gates[i]);
   }
