@@ -87,7 +87,7 @@ void Border::note_came_back(const std::uint64_t* logged_since) {
 }
 
 bool Border::sends_again() const {
-  return went_back_ || !std::all_of(gates_.begin(), gates_.end(), [](const Gate& gate) { return gate.is_open(); });
+  return !std::all_of(gates_.begin(), gates_.end(), [](const Gate& gate) { return gate.is_open(); });
 }
 
 void Border::set_others(unsigned cluster, const GateState& others) {

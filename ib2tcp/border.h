@@ -58,7 +58,9 @@ class Border {
   // with it, as note_gone() has told, needs nothing of that: its log is whole since `logged_since`, unless that is
   // nullptr.
   void note_came_back(const std::uint64_t* logged_since);
-  // Messages come to this process again, or leave from here again, or may do so.
+  // It came back: peers send it again what it has forgotten.
+  bool went_back() const { return went_back_; }
+  // Messages leave from here again, or may do so.
   bool sends_again() const;
   // As in Gate. The queue pair is looked at again when it may go on (Qp::look_at_gate_again).
   void wait_at_gate(unsigned cluster, std::uint32_t queue_pair, std::uint64_t left, std::uint64_t completed) {

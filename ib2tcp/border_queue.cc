@@ -176,6 +176,7 @@ bool Qp::build_border_frame(Frame* frame) {
     resume_ = false;
     fill_header(frame->header, Opcode::kResume, expected_);
     frame->header->operand1 = wait_ == Wait::kResume;
+    frame->header->operand2 = state_is_sending() ? sequence(sq_.sent) : 0;
     return true;
   }
   return next_border_answer(frame) || next_stable(frame) || next_border_request(frame) || next_notice(frame);
@@ -233,6 +234,7 @@ bool Qp::repeats_refusal(const Link& link, std::uint32_t peer_qpn) {
 
 void Qp::before_border_frame(const FrameHeader& header) {
   if (is_atomic(header.opcode)) recall_result(header);
+  if (kept_ != nullptr && kept_->repeats && is_request(header.opcode)) on_repeat(header);
   if (kept_ == nullptr || (header.flags & kFlagAckValid) == 0) return;
   if (kept_->replays()) on_replay_ack(header.ack);
   note_executed(header.ack);

@@ -105,7 +105,8 @@ int Cq::resize(std::uint64_t size) {
 // A program has so many requests under way that their completions fit: it posts the next ones when it hears from its
 // peer. Messages that are sent again do not wait for that, and take all receives at once.
 bool Cq::lengthen() {
-  return g_engine->border != nullptr && g_engine->border->sends_again() && set_room(2 * (mask + 1)) == 0;
+  if (g_engine->border == nullptr) return false;
+  return (taken.load() < repeats_until_ || g_engine->border->sends_again()) && set_room(2 * (mask + 1)) == 0;
 }
 
 int Cq::set_room(std::uint64_t size) {

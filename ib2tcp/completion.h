@@ -38,8 +38,8 @@ struct Cq {
   alignas(64) std::atomic<std::uint64_t> put{0};
 
   // Room for the next completion, zero but for wr_id. nullptr if the queue is full: the completion is lost,
-  // IBV_EVENT_CQ_ERR is raised once, and the queue pair must go to error. While something is sent again the queue
-  // becomes longer instead (Border::sends_again). Under the engine's lock.
+  // IBV_EVENT_CQ_ERR is raised once, and the queue pair must go to error. The queue becomes longer instead while
+  // something is sent again (Border::sends_again), or after expect_repeat(). Under the engine's lock.
   ibv_wc* begin(std::uint64_t wr_id) {
     const std::uint64_t at = put.load(std::memory_order_relaxed);
     if (__builtin_expect(at - taken.load(std::memory_order_acquire) > mask, 0) && !lengthen()) {
@@ -58,6 +58,10 @@ struct Cq {
     else
       append_and_tell(solicited);
   }
+  // A message comes that the peer had sent before this process went back. As many completions as fit into the queue
+  // may come before its own, and until all of these have been polled the queue becomes longer. Under the engine's
+  // lock.
+  void expect_repeat() { repeats_until_ = put.load(std::memory_order_relaxed) + mask + 1; }
   // Drops a queue pair's completions that were not polled. Under the engine's lock.
   void purge(std::uint32_t qp_num);
   // 0 or an errno. Under the engine's lock.
@@ -75,6 +79,7 @@ struct Cq {
   void append_and_tell(bool solicited);
   void tell();
 
+  std::uint64_t repeats_until_ = 0;  // where the ring ends
   static constexpr std::uint64_t kUntold = ~std::uint64_t{0};
   std::atomic<std::uint64_t> told_taken_{0}, told_put_{kUntold};  // the ring when the last event was raised
 };

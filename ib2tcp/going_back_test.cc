@@ -503,6 +503,25 @@ TEST_P(ShortQueue, HasRoomForAllThatComesAgain) {
   send(), expect_received(60), expect_sent(60);
 }
 
+// What the program itself overruns later is an error, as in any process.
+TEST_P(ShortQueue, IsOverrunOnceNothingComesAgain) {
+  for (std::uint64_t i = 0; i < 20; ++i) post_receive(i);
+  const Image image = b().checkpoint();
+  for (std::uint64_t i = 0; i < 20; ++i) send(), expect_received(i), expect_sent(i);
+  go_back(1, image);
+  for (std::uint64_t i = 0; i < 20; ++i) expect_received(i);
+  std::uint64_t next = 20;
+  for (; next < 120; ++next) post_receive(next), send(), expect_received(next), expect_sent(next);
+  EXPECT_EQ(b().member().process.log().find("is overrun"), std::string::npos);
+  ibv_wc wc;
+  for (int i = 0; i < 100 && b().state() == IBV_QPS_RTS; ++i, ++next) {  // the program of B looks at none of them
+    post_receive(next), send();
+    ASSERT_TRUE(eventually([&] { return a().poll(&wc) || b().state() == IBV_QPS_ERR; }));
+  }
+  EXPECT_EQ(b().state(), IBV_QPS_ERR);
+  EXPECT_NE(b().member().process.log().find("is overrun"), std::string::npos);
+}
+
 // An overrun would end the queue pair, with all that it has still to send again.
 TEST_P(ShortQueue, HasRoomWhileSomethingIsSentAgain) {
   const Image image = b().checkpoint();

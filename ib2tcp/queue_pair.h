@@ -246,6 +246,8 @@ class Qp {
   void recall_result(const FrameHeader& header);
   void begin_resuming();
   void on_resume_timer();
+  void note_repeats(std::uint32_t end);
+  void on_repeat(const FrameHeader& header);
   bool skip_to(std::uint32_t expects);
   std::uint64_t end_of_skipped();
   bool skip_on();

@@ -268,6 +268,7 @@ void Qp::on_resume(const FrameHeader& header) {
     link_->ready(*this);
   }
   if (!reliable()) return;
+  note_repeats(static_cast<std::uint32_t>(header.operand2));
   const std::uint32_t expects = header.seq;
   if (kept_ != nullptr) kept_->unknown = false;
   if (wait_ != Wait::kResume) {
@@ -310,6 +311,18 @@ void Qp::on_resume(const FrameHeader& header) {
   sq_.next = first_unanswered(sq_.head);
   kick();
   ready_replay();
+}
+
+// `end`: requests before it had left. 0 of a peer that has sent none, and of earlier versions.
+void Qp::note_repeats(std::uint32_t end) {
+  if (kept_ == nullptr || !g_engine->border->went_back()) return;
+  kept_->repeats = ahead_of(end, expected_) > 0;
+  kept_->repeats_end = end;
+}
+
+void Qp::on_repeat(const FrameHeader& header) {
+  kept_->repeats = ahead_of(header.seq, kept_->repeats_end) < 0;
+  if (kept_->repeats && takes_receive(header.opcode)) recv_cq().expect_repeat();
 }
 
 // The peer has run requests that this side does not know to have left: before it went back, they had. Binds and local

@@ -54,6 +54,11 @@ struct Kept {
   bool skips = false;
   std::uint32_t skip_end = 0;
 
+  // The peer's requests before that number had left before this connection, and this process went back. The first one
+  // behind them ends that.
+  bool repeats = false;
+  std::uint32_t repeats_end = 0;
+
   struct Clc {
     federation::Sn sn;
     std::uint32_t first, expected;  // as in BorderState
