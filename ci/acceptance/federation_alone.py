@@ -1,6 +1,7 @@
 """FED3 and FED5: a cluster goes back alone to its own checkpoint, though another one sends to it that stays and is never stopped. Each message
 and each write comes once, with its bytes, in the order that completions tell; with the guard h29 off that order is lost. It is killed at random
 moments: between checkpoints, within one, forced or not, within a recovery, and while messages are sent again. What cannot be is refused by name."""
+import json
 import os
 import pathlib
 import shutil
@@ -372,7 +373,7 @@ def unguarded(case: Case) -> str:
 
 def full_log(case: Case) -> str:
     """Where the log is full a cluster is refused by name, and nothing is ended."""
-    fed = Ordered(case, {"SHADOWIB_LOG_BYTES": "64K"})
+    fed = Ordered(case, {"SHADOWIB_LOG_BYTES": "64K", "SHADOWIB_LOG_INTERVAL": "0"})
     wait_for("a log to be begun anew", lambda: "is begun anew" in (case.work / "shadowib.log").read_text(errors="replace"), 60)
     result = fed.command("restart", "--job", "fed", "--cluster", "B", code=REFUSED)
     check("SHADOWIB_LOG_BYTES" in result.stderr and "cluster A" in result.stderr, f"the refusal says {result.stderr}")
@@ -380,10 +381,30 @@ def full_log(case: Case) -> str:
     return "refused, and all went on"
 
 
+def log_asks(case: Case) -> str:
+    """Nobody takes CLCs of B but for A's log, which would be full after some seconds. B comes back alone each time, and takes no more of them than it may."""
+    interval, count = 3, 1 if case.line.quick else 20
+    fed = Ordered(case, {"SHADOWIB_LOG_BYTES": "4M", "SHADOWIB_LOG_INTERVAL": str(interval)})
+    def taken():
+        events = json.loads(fed.command("history", "fed", "--json").stdout)["events"]
+        return sum(e["event"] == "clc" and e["cluster"] == "B" for e in events)
+    begin, before, identity = time.monotonic(), taken(), fed.identity("A")
+    for number in range(1, count + 1):
+        wait_for("a CLC of B for A's log", lambda number=number: taken() >= before + number, 120, 0.2)
+        fed.kill_and_restart()
+        fed.await_traffic("A")
+    count, most = taken() - before, (time.monotonic() - begin) / interval + 1
+    check(count <= most, f"B has taken {count} CLCs in {most * interval:.1f} s")
+    check(fed.identity("A") == identity, "A has other processes")
+    check("is begun anew" not in (case.work / "shadowib.log").read_text(errors="replace"), "the log was full")
+    return f"{count} CLCs of B for A's log; {fed.finish()} messages"
+
+
 def run() -> int:
     line = Line("federation_alone", __doc__)
     line.case("moments", moments)
     line.case("in order", in_order)
+    line.case("log asks", log_asks)
     if not line.quick:
         line.case("kills", kills)
         line.case("without the gate", unguarded)

@@ -23,6 +23,7 @@
 #include "hooks/agent/join.h"
 #include "hooks/agent/leaving.h"
 #include "hooks/agent/loader_thread.h"
+#include "hooks/agent/log_room.h"
 #include "hooks/agent/lost_clusters.h"
 #include "hooks/agent/own_checkpoints.h"
 #include "hooks/agent/own_cluster.h"
@@ -73,6 +74,9 @@ Status answer_checkpoint_request() {
   if (!is_in_cluster()) return {};
   SHADOWIB_TRY(read_request(request_name(own_cluster().running.index), &text, &found));
   if (found) take_part_in_checkpoint(text);
+  Fields fields;
+  SHADOWIB_TRY(read_request(room_name(own_cluster().running.index), &text, &found));
+  if (found && decode_fields(text, &fields) && is_new_room_request(field_number(fields, "n"))) note_room_request();
   return {};
 }
 
@@ -113,7 +117,7 @@ Status watch_with_room(std::uint64_t* token) {
 int wait_ms() {
   int least = own_checkpoint_wait_ms();
   if (!is_in_cluster()) return least;
-  for (const int wait : {forced_clc_wait_ms(), lost_clusters_wait_ms(), gates_wait_ms()})
+  for (const int wait : {forced_clc_wait_ms(), lost_clusters_wait_ms(), gates_wait_ms(), log_room_wait_ms()})
     if (least < 0 || (wait >= 0 && wait < least)) least = wait;
   return least;
 }
@@ -129,6 +133,7 @@ Status look_around() {
     hear_incarnations();
     judge_lost_clusters();
     look_at_gates();
+    ask_for_log_room();
   }
   const Status checkpoint = answer_checkpoint_request(), status = answer_status_request();
   return !told.ok() ? told : !checkpoint.ok() ? checkpoint : status;

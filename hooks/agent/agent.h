@@ -99,6 +99,8 @@ class Participant {
     (void)cluster;
     return 0;
   }
+  // Whether the log of messages to other clusters is full, or nearly so.
+  virtual bool log_fills() { return false; }
   // The stamps of messages that wait for a CLC, one for each connection.
   virtual void held_at_border(std::vector<federation::Stamp>* held) { held->clear(); }
 };
@@ -106,6 +108,9 @@ class Participant {
 // For the participant: a message waits for a CLC of this member's cluster. Any thread, with locks held; returns at
 // once.
 void note_held_message();
+
+// Likewise: the log of messages to other clusters gets full. CLCs of theirs would give it room.
+void note_log_filling();
 
 // Likewise: requests to that cluster have run out of retries, and wait until Participant::judge_cluster().
 void note_lost_cluster(unsigned cluster);

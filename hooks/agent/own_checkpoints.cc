@@ -35,6 +35,15 @@ double g_pause_s = 0;               // average of checkpoints so far, the latest
 constexpr double kFirstPauseS = 1;  // until there is one
 int g_timeout_ms = 60000;
 
+constexpr double kLogIntervalS = 60;
+std::int64_t g_log_interval_ns = 0;
+// A CLC that another cluster has asked for.
+struct Room {
+  bool asked = false;
+  std::int64_t due_ns = 0;
+  std::int64_t last_clc_ns = 0;  // 0: there was none
+} g_room;
+
 // What signals have asked for, and nobody has begun.
 struct Asked {
   bool anything = false, kill = false;
@@ -108,6 +117,13 @@ void start_signalled(std::int64_t now) {
   start(g_asked.kill, "checkpoint that a signal has asked for");
 }
 
+// One that is refused is tried again after the interval.
+void start_for_room(std::int64_t now) {
+  if (!g_room.asked || now < g_room.due_ns) return;
+  g_room.due_ns = now + g_log_interval_ns;
+  if (lowest_alive(true)) start(false, "checkpoint for another cluster's log", own_cluster().name);
+}
+
 int ms_until(std::int64_t then, std::int64_t now) {
   return static_cast<int>(std::clamp<std::int64_t>((then - now) / 1000000 + 1, 0, INT_MAX));
 }
@@ -116,6 +132,11 @@ int ms_until(std::int64_t then, std::int64_t now) {
 
 void begin_own_checkpoints() {
   g_asked = {};
+  g_room = {};
+  const char* log_interval = std::getenv("SHADOWIB_LOG_INTERVAL");
+  const bool is_given = log_interval != nullptr && *log_interval != '\0';
+  g_log_interval_ns =
+      static_cast<std::int64_t>(std::clamp(is_given ? std::atof(log_interval) : kLogIntervalS, 0.0, 1e6) * 1e9);
   if (const char* seconds = std::getenv("SHADOWIB_TIMEOUT"); seconds != nullptr && std::atof(seconds) > 0)
     g_timeout_ms = static_cast<int>(std::min(std::atof(seconds) * 1000, 2e9));
   const char* mtbf = std::getenv("SHADOWIB_MTBF");
@@ -138,7 +159,18 @@ void note_checkpoint_pause(std::int64_t pause_ns) {
            static_cast<double>(g_interval_ns) / 1e9);
 }
 
+void note_room_request() {
+  if (g_room.asked || g_log_interval_ns == 0) return;
+  const std::int64_t now = monotonic_ns();
+  g_room.asked = true;
+  g_room.due_ns = g_room.last_clc_ns == 0 ? now : std::max(now, g_room.last_clc_ns + g_log_interval_ns);
+}
+
+std::int64_t log_interval_ns() { return g_log_interval_ns; }
+
 void restart_interval() {
+  g_room = {};
+  g_room.last_clc_ns = monotonic_ns();
   if (g_interval_ns != 0) g_next_interval_ns = monotonic_ns() + g_interval_ns;
 }
 
@@ -148,6 +180,8 @@ int own_checkpoint_wait_ms() {
   const std::int64_t now = monotonic_ns();
   int wait = -1;
   if (g_interval_ns != 0) wait = ms_until(g_next_interval_ns, now);
+  if (g_room.asked && (wait < 0 || g_room.due_ns < now + std::int64_t{wait} * 1000000))
+    wait = ms_until(g_room.due_ns, now);
   if (g_asked.anything && (wait < 0 || g_asked.due_ns < now + std::int64_t{wait} * 1000000))
     wait = ms_until(g_asked.due_ns, now);
   return wait;
@@ -159,11 +193,14 @@ void start_own_checkpoint() {
   take_signals(now);
   start_signalled(now);
   start_periodic(now);
+  start_for_room(now);
 }
 
 void forget_signalled_requests() {
   drop_signalled_request();
   g_asked = {};
+  g_room = {};
+  g_room.last_clc_ns = monotonic_ns();
 }
 
 }  // namespace shadowib

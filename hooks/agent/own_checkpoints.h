@@ -1,6 +1,6 @@
 // Checkpoints that members start by themselves: every SHADOWIB_INTERVAL seconds, or as often as loses the least work
-// (best_interval.h), and when a signal asks for one
-// (request_signals.h). The agent's thread.
+// (best_interval.h), when a signal asks for one (request_signals.h), and when another cluster does. The agent's
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,10 @@ int own_checkpoint_timeout_ms();
 void start_own_checkpoint();
 // A checkpoint has been committed for which the program stood so long.
 void note_checkpoint_pause(std::int64_t pause_ns);
+// Another cluster's log of messages to this one gets full (log_room.h): a CLC gives it room.
+void note_room_request();
+// SHADOWIB_LOG_INTERVAL: how long after a CLC no other one is taken for that. 0: none ever is.
+std::int64_t log_interval_ns();
 // Any CLC of the cluster begins its interval anew, whoever has asked for it.
 void restart_interval();
 // After a restart: what was asked for has been done, or was meant for who ran then.

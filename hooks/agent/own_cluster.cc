@@ -11,6 +11,7 @@
 #include "hooks/agent/gate.h"
 #include "hooks/agent/incarnations.h"
 #include "hooks/agent/join.h"
+#include "hooks/agent/log_room.h"
 #include "hooks/agent/lost_clusters.h"
 #include "hooks/job/decisions.h"
 #include "hooks/job/member_record.h"
@@ -111,7 +112,15 @@ void begin_anew(unsigned index, std::uint32_t generation) {
   g_undecided = Undecided();
   forget_forced_clc();
   forget_gates();
+  forget_log_room();
   forget_lost_clusters();
+}
+
+// Requests made before this process came are not for it.
+void pass_over_requests(Exchange& exchange, const char* epoch) {
+  const unsigned index = g_cluster.running.index;
+  g_cluster.last_request = latest_request(&exchange, epoch, request_name(index).c_str());
+  g_cluster.last_room = latest_request(&exchange, epoch, room_name(index).c_str());
 }
 
 // Words of recoveries so far. Clusters that come later have the first incarnation.
@@ -248,7 +257,7 @@ Status enter_cluster(const JobInfo& info, Exchange& exchange, const std::vector<
   SHADOWIB_TRY(read_decisions(exchange, info.epoch, index, &decisions));
   SHADOWIB_TRY(read_plans(exchange, info.epoch, &plans, nullptr));
   shut_gates_of(plans, index);
-  g_cluster.last_request = latest_request(&exchange, info.epoch, request_name(index).c_str());
+  pass_over_requests(exchange, info.epoch);
   for (const Decision& decision : decisions)
     if (decision.record.claim == federation::ClcRecord::Claim::kCommitted && !is_undone(plans, decision.record)) {
       g_cluster.running.sn = decision.record.sn;
@@ -260,7 +269,7 @@ Status enter_cluster(const JobInfo& info, Exchange& exchange, const std::vector<
 void begin_cluster_anew(Exchange& exchange) {
   begin_anew(g_cluster.running.index, g_job.info.generation);
   g_cluster.last_word = 0;
-  g_cluster.last_request = latest_request(&exchange, g_job.info.epoch, request_name(g_cluster.running.index).c_str());
+  pass_over_requests(exchange, g_job.info.epoch);
   forget_wired();
 }
 
@@ -285,7 +294,7 @@ Status begin_cluster_again(Exchange& exchange) {
   record.after = widened(record.after, 0);
   federation::go_back(&g_cluster.running, record, widened(plan->sns, std::numeric_limits<std::uint32_t>::max()),
                       widened(plan->incarnations, first[index]));
-  g_cluster.last_request = latest_request(&exchange, epoch, request_name(index).c_str());
+  pass_over_requests(exchange, epoch);
   return begin_with_words(exchange, epoch);
 }
 
@@ -306,6 +315,12 @@ bool take_word(const IncarnationWord& word) {
 bool is_new_clc_request(unsigned cluster, std::uint64_t number) {
   if (!is_in_cluster() || cluster != g_cluster.running.index || number <= g_cluster.last_request) return false;
   g_cluster.last_request = number;
+  return true;
+}
+
+bool is_new_room_request(std::uint64_t number) {
+  if (number <= g_cluster.last_room) return false;
+  g_cluster.last_room = number;
   return true;
 }
 

@@ -23,6 +23,7 @@ struct OwnCluster {
   double hold_s = 10;  // of a refused CLC; then messages are delivered without one
   federation::RunningCluster running;
   std::uint64_t last_request = 0;     // the latest request for a CLC of the cluster that was seen
+  std::uint64_t last_room = 0;        // of others, for one that gives their logs room
   std::uint64_t last_word = 0;        // and the latest word of a recovery (job/recovery.h)
   std::uint64_t stops = 0;            // how often a checkpoint has stopped the program
   std::uint64_t delivered_early = 0;  // messages that waited for hold_s in vain
@@ -55,6 +56,8 @@ bool take_word(const IncarnationWord& word);
 
 // A request for a CLC of this member's cluster that was not seen before. It is seen now.
 bool is_new_clc_request(unsigned cluster, std::uint64_t number);
+// Likewise of another cluster, whose log gets full.
+bool is_new_room_request(std::uint64_t number);
 
 // The program's threads are about to be stopped. For a CLC the border stands still.
 void close_border(bool clc);

@@ -124,6 +124,8 @@ std::string request_name(unsigned cluster) {
   return cluster == kWholeJob ? "checkpoint" : "checkpoint." + std::to_string(cluster);
 }
 
+std::string room_name(unsigned cluster) { return "room." + std::to_string(cluster); }
+
 std::string clc_key(std::string_view epoch, unsigned cluster, std::string_view name) {
   std::string key(epoch);
   key += "/clc/" + std::to_string(cluster);

@@ -7,6 +7,8 @@
 // `<epoch>/control/checkpoint.<c>`
 //                               The latest request for a CLC of cluster c, as `control/checkpoint`, with
 //                               `cluster=<c>`.
+// `<epoch>/control/room.<c>`    A process of another cluster asks for a CLC of cluster c: `n=N`, which grows. Its log
+//                               of messages to that cluster gets full.
 // `<epoch>/ckpt/<c>.<n>/...`    That CLC's keys, as protocol.h has them. Its command's lock is `<epoch>.ckpt<c>.<n>`.
 //                               `border/<index>`: the member's SN and D, and the messages that it holds.
 // `<epoch>/clc/<c>/<incarnation>.<sn>.<attempt>`
@@ -48,6 +50,7 @@ std::string checkpoint_id(unsigned cluster, std::uint64_t n);
 std::string checkpoint_key_of(std::string_view epoch, const std::string& id, std::string_view rest);
 // Below `<epoch>/control/`: "checkpoint", "checkpoint.1".
 std::string request_name(unsigned cluster);
+std::string room_name(unsigned cluster);  // "room.1"
 std::string clc_key(std::string_view epoch, unsigned cluster, std::string_view name);
 std::string clc_name(federation::Incarnation incarnation, federation::Sn sn, std::uint64_t attempt);
 // The part of the lock's name behind "<epoch>.".

@@ -33,6 +33,7 @@ Status tell_border(const federation::RunningCluster& cluster, federation::Policy
   std::copy(cluster.incarnations.of.begin(), cluster.incarnations.of.end(), state.incarnations);
   set_needs_clc_handler(on_held);
   set_cluster_lost_handler(on_lost);
+  set_log_fills_handler(note_log_filling);
   const int error = tell_cluster(state);
   if (error == 0) return {};
   return Status::of(Code::kRefused, error,

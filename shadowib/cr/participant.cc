@@ -54,6 +54,7 @@ class VerbsParticipant final : public Participant {
   std::uint64_t gate_earliest(unsigned cluster) override { return shadowib::gate_earliest(cluster); }
   void judge_cluster(unsigned cluster, bool failed) override { shadowib::judge_cluster(cluster, failed); }
   void clc_collected(federation::Sn sn) override { tell_clc_collected(sn); }
+  bool log_fills() override { return border_log_fills(); }
   std::uint64_t logged_since(unsigned cluster) override { return shadowib::logged_since(cluster); }
   void freeze_border(bool frozen) override { shadowib::freeze_border(frozen); }
   void note_undecided_clc() override { shadowib::note_undecided_clc(); }

@@ -120,7 +120,9 @@ constinit std::size_t g_log_bytes = 0;  // the bound of this process's logs, onc
 BorderLogEntry* host_log_add(ibv_qp* real, uint32_t number, uint32_t bytes) {
   ShadowQp& qp = shadow_of(real);
   if (qp.border_log == nullptr) qp.border_log = std::make_shared<BorderLog>();
-  return qp.border_log->add(number, bytes, g_log_bytes);
+  BorderLogEntry* const entry = qp.border_log->add(number, bytes, g_log_bytes);
+  if (border_log_fills()) host_log_fills();
+  return entry;
 }
 const BorderLogEntry* host_log_next(ibv_qp* real, const BorderLogEntry* entry) {
   const auto& log = shadow_of(real).border_log;
@@ -227,6 +229,7 @@ Status load_library(const std::string& path) {
 }  // namespace
 
 bool backend_loaded() { return g_loaded; }
+bool border_log_fills() { return g_log_bytes != 0 && BorderLog::bytes_in_use() >= g_log_bytes / 4 * 3; }
 
 namespace {
 

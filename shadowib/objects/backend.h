@@ -9,6 +9,8 @@ namespace shadowib {
 // The table of the loaded backend. Valid after load_backend().
 extern BackendOps g_backend __attribute__((visibility("hidden")));
 bool backend_loaded();
+// Whether the log of messages to other clusters is three quarters full.
+bool border_log_fills();
 
 // Chooses and loads: `choice` is auto, verbs, ib2tcp, null, or the absolute path of a backend library. auto: verbs if
 // this machine has an RDMA device, else ib2tcp. Idempotent. kUsage, kNotFound (with path and loader's message).

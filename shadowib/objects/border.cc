@@ -23,6 +23,7 @@ bool g_undecided = false;  // while it is frozen
 bool g_loaded = false;     // a backend that is told of changes
 std::atomic<void (*)(std::uint32_t, std::uint32_t)> g_needs_clc{nullptr};
 std::atomic<void (*)(std::uint32_t)> g_cluster_lost{nullptr};
+std::atomic<void (*)()> g_log_fills{nullptr};
 
 int tell_backend() {
   if (g_backend.set_cluster == nullptr || g_backend.freeze_border == nullptr || g_backend.held_stamps == nullptr ||
@@ -138,6 +139,12 @@ void set_cluster_lost_handler(void (*handler)(std::uint32_t)) { g_cluster_lost =
 
 void host_cluster_lost(std::uint32_t cluster) {
   if (auto* const handler = g_cluster_lost.load()) handler(cluster);
+}
+
+void set_log_fills_handler(void (*handler)()) { g_log_fills = handler; }
+
+void host_log_fills() {
+  if (auto* const handler = g_log_fills.load()) handler();
 }
 
 int tell_loaded_backend() {

@@ -59,11 +59,16 @@ void set_needs_clc_handler(void (*handler)(std::uint32_t cluster, std::uint32_t 
 // Likewise when the processes of a cluster may be lost (HostServices::cluster_lost).
 void set_cluster_lost_handler(void (*handler)(std::uint32_t cluster));
 
+// Likewise when the log of messages to other clusters is three quarters full, and again with each that is added.
+void set_log_fills_handler(void (*handler)());
+
 // --- For backend.cc ---
 // HostServices::needs_clc.
 void host_needs_clc(std::uint32_t cluster, std::uint32_t sn);
 // HostServices::cluster_lost.
 void host_cluster_lost(std::uint32_t cluster);
+// The log is so full.
+void host_log_fills();
 // A backend has been loaded: tells it what has been told before. 0, or an errno as tell_cluster.
 int tell_loaded_backend();
 // The loaded backend is abandoned: nothing is told until another one is loaded. That one begins as not frozen, and is
