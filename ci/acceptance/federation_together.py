@@ -11,6 +11,7 @@ from federation_restart import COMMAND_POINTS, PROCESS_FAILED, find_inside
 from jobs import REFUSED, wait_for
 
 CLUSTERS = ("A", "B")
+TIMEOUT = 7
 
 
 def take_both(fed):
@@ -137,12 +138,73 @@ def refusals(case: Case) -> str:
     return f"refused by name; {fed.finish()} messages"
 
 
+RECEIVES = 800  # more messages than B has receives for, and looks at before it hears that it is to be deaf
+
+
+def await_many(fed) -> None:
+    def sent() -> int:
+        return sum(fed.counters("A").values())
+    before = sent()
+    wait_for("A to send more than B can take at once", lambda: sent() > before + RECEIVES, 120, 0.1)
+
+
+def later_than(fed) -> None:
+    """A's last CLC is behind B's, and messages lie between them: all of A comes again what B has had since its own."""
+    fed.take_behind_margin()
+    await_many(fed)
+    signal_all(fed, "B", signal.SIGSTOP)
+    fed.take_clc("A")
+
+
+def be_deaf(fed) -> None:
+    """B hears of it when it comes back, and takes nothing that is sent again."""
+    fed.kill("B")
+    fed.asked.append("deaf")
+    new = fed.case.work / "ask.new"
+    new.write_text("".join(f"{number} {word}\n" for number, word in enumerate(fed.asked, 1)))
+    os.replace(new, fed.case.work / "ask")
+
+
+def impatient(case: Case) -> str:
+    """B takes nothing of what A sends again, so A goes back as well: to before that."""
+    fed = Apart(case)
+    take_both(fed)
+    await_many(fed)
+    be_deaf(fed)
+    command = fed.recover("--patience", "3")
+    wait_for("both to come back", lambda: command.ended() or command.text().count("run again") == 2, 90, 0.05)
+    check("A goes back, too" in command.text() and not command.ended(), f"the recovery says {command.text()[-3000:]}")
+    for program in fed.programs["A"]:
+        wait_for(f"the end of {program.role}", program.ended, 30)
+    for cluster in CLUSTERS:
+        fed.programs[cluster] = (command,)
+    fed.ask("go-on", "B")
+    fed.await_traffic("A")
+    return f"A went back as well; {fed.finish()} messages"
+
+
+def in_vain(case: Case) -> str:
+    """A's CLC is later than what stands, so nothing helps."""
+    fed = Apart(case)
+    later_than(fed)
+    be_deaf(fed)
+    command = fed.recover("--patience", "3")
+    wait_for("the command to give up", command.ended, 90, 0.1)
+    said = command.text()
+    check(command.process.returncode == TIMEOUT, f"the recovery ended with {command.process.returncode}: {said[-3000:]}")
+    check("its cluster has gone back as well" in said and "newest set of the whole job" in said, f"it says {said[-3000:]}")
+    check(not any(m["alive"] for m in fed.status()["members"]), "somebody is alive")
+    return "told, and ended with 7"
+
+
 def run() -> int:
     line = Line("federation_together", __doc__)
     line.case("both killed", killed)
     line.case("taken along", taken_along)
     line.case("in order", in_order)
     line.case("refusals", refusals)
+    line.case("impatient", impatient)
+    line.case("impatient in vain", in_vain)
     return line.finish()
 
 

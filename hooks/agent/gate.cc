@@ -136,10 +136,12 @@ void warn_of_long_wait(std::uint32_t waits_for) {
   if (g_gates.since_ns == 0) g_gates.since_ns = now;
   if (now - g_gates.since_ns < kPatienceNs) return;
   g_gates.since_ns = now;
-  log_line(LogLevel::kWarn,
-           "messages to a cluster that went back wait for member %u, which has not sent it all again that it has to: "
-           "the cluster may have no receives for it yet, or wait for an answer that waits as well",
-           waits_for);
+  log_line(
+      LogLevel::kWarn,
+      "messages to a cluster that went back wait for member %u, which has not sent it all again that it has to: "
+      "the cluster may have no receives for it yet, or wait for an answer that waits as well; `restart --job` bounds "
+      "that by --patience",
+      waits_for);
 }
 
 // One look at the board. True: something has changed.

@@ -435,4 +435,23 @@ Status Recovery::watch(bool* all_run) {
   return {};
 }
 
+std::string Recovery::cluster_of(std::uint32_t member) const {
+  for (const MemberStatus& known : members_)
+    if (known.index == member) return known.cluster;
+  return {};
+}
+
+Status Recovery::read_gates(std::map<std::uint32_t, std::string>* left) const {
+  left->clear();
+  for (const std::uint32_t member : plan_.replaying) {
+    const std::string name = std::to_string(member);
+    Fields fields;
+    bool found = false;
+    SHADOWIB_TRY(view_.fields(recovery_key(view_.epoch, plan_.number, "gate/" + name), &fields, &found));
+    const std::string said = found ? field_text(fields, "left") : "";
+    if ((!found || !said.empty()) && is_alive(view_.alive(name))) (*left)[member] = said;
+  }
+  return {};
+}
+
 }  // namespace shadowib

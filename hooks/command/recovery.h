@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -59,6 +60,11 @@ class Recovery {
   // So it is if all were about to run, and the rest of them has ended since: died().
   Status watch(bool* all_run);
 
+  // After watch() has told that all run. Living members that still have to send something again to a cluster that
+  // went back, with what is left, in their own words: another one each time something has run. "": one that has not
+  // said.
+  Status read_gates(std::map<std::uint32_t, std::string>* left) const;
+
   // After prepare(); may have grown after begin().
   const std::vector<RecoveredCluster>& clusters() const { return back_; }
   const FederationView& federation() const { return federation_; }
@@ -67,6 +73,7 @@ class Recovery {
   std::uint32_t generation() const { return plan_.generation; }
   const std::string& epoch() const { return view_.epoch; }
   std::size_t members() const;  // how many come back
+  std::string cluster_of(std::uint32_t member) const;
   // After watch() has told that all run: members that ended before they did. Their clusters have failed again.
   const std::set<std::uint32_t>& died() const { return died_; }
 

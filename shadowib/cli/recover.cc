@@ -13,6 +13,9 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
 
 #include "hooks/command/recovery.h"
 #include "hooks/job/protocol.h"
@@ -53,7 +56,11 @@ struct Started {
 class Recover {
  public:
   Recover(const Common& common, const RecoverRequest& request, std::string job, std::string exchange)
-      : common_(common), request_(request), job_(std::move(job)), recovery_(options(std::move(exchange))) {}
+      : common_(common),
+        request_(request),
+        job_(std::move(job)),
+        exchange_(std::move(exchange)),
+        recovery_(std::make_unique<Recovery>(options(request.clusters))) {}
   ~Recover() {
     if (share_lock_ >= 0) close_owned_descriptor(share_lock_);
     if (signals_ >= 0) ::close(signals_);
@@ -62,28 +69,32 @@ class Recover {
   Recover& operator=(const Recover&) = delete;
 
   int run() {
-    if (const Status s = recovery_.prepare(); !s.ok()) return failed(s);
-    tell_line();
-    if (const Status s = recovery_.begin(); !s.ok()) return failed(s);
-    Status status = note_holder();
-    // Who reads what it says may end, as at the end of a terminal. Its processes would end with it.
-    ::signal(SIGPIPE, SIG_IGN);
-    catch_signals();
-    for (const RecoveredCluster& cluster : recovery_.clusters())
-      if (status.ok()) status = start(cluster);
-    if (!status.ok()) give_up(status.text());
-    const int code = await();
-    if (!status.ok()) return failed(status);
-    return report(code);
+    if (const Status s = recovery_->prepare(); !s.ok()) return failed(s);
+    for (;;) {
+      tell_line();
+      if (const Status s = recovery_->begin(); !s.ok()) return failed(s);
+      Status status = note_holder();
+      // Who reads what it says may end, as at the end of a terminal. Its processes would end with it.
+      ::signal(SIGPIPE, SIG_IGN);
+      catch_signals();
+      for (const RecoveredCluster& cluster : recovery_->clusters())
+        if (status.ok()) status = start(cluster);
+      if (!status.ok()) give_up(status.text());
+      const int code = await();
+      if (!status.ok()) return failed(status);
+      if (!stands_.ok()) return failed(stands_);
+      if (further_ == nullptr) return report(code);
+      recovery_ = std::move(further_);
+    }
   }
 
  private:
-  RecoveryOptions options(std::string exchange) const {
+  RecoveryOptions options(std::vector<std::string> clusters) const {
     RecoveryOptions options;
     options.directory = common_.directory;
     options.job = job_;
-    options.exchange = std::move(exchange);
-    options.clusters = request_.clusters;
+    options.exchange = exchange_;
+    options.clusters = std::move(clusters);
     options.fenced = request_.fenced;
     options.timeout_ms = request_.timeout_s * 1000;
     options.check = [this](const std::vector<RecoveredCluster>& clusters) -> Status {
@@ -107,14 +118,14 @@ class Recover {
 
   Json names() const {
     Json names = Json::array();
-    for (const RecoveredCluster& cluster : recovery_.clusters()) names.push_back(cluster.name);
+    for (const RecoveredCluster& cluster : recovery_->clusters()) names.push_back(cluster.name);
     return names;
   }
 
   Json line() const {
     Json line = Json::array();
-    for (const ViewedCluster& cluster : recovery_.federation().clusters) {
-      const auto& all = recovery_.clusters();
+    for (const ViewedCluster& cluster : recovery_->federation().clusters) {
+      const auto& all = recovery_->clusters();
       const auto back = std::find_if(all.begin(), all.end(), [&](const auto& b) { return b.index == cluster.index; });
       Json json{{"name", cluster.name}, {"stays", back == all.end()}};
       if (back != all.end()) {
@@ -128,7 +139,7 @@ class Recover {
   }
 
   void tell_line() const {
-    for (const RecoveredCluster& cluster : recovery_.clusters())
+    for (const RecoveredCluster& cluster : recovery_->clusters())
       std::fprintf(stderr, "shadowib: cluster %s goes back to CLC %u (%s); %s are lost\n", cluster.name.c_str(),
                    cluster.sn, name_of(cluster.manifest).c_str(), seconds(cluster.lost_s).c_str());
   }
@@ -136,9 +147,11 @@ class Recover {
   // A signal to this command is one to the processes.
   Status note_holder() {
     std::uint32_t lowest = ~0u;
-    for (const RecoveredCluster& cluster : recovery_.clusters())
+    for (const RecoveredCluster& cluster : recovery_->clusters())
       for (const SetMember& member : cluster.manifest.members) lowest = std::min(lowest, member.index);
-    const std::string path = alive_path(common_.directory, job_, recovery_.epoch(), "share" + std::to_string(lowest));
+    const std::string path =
+        alive_path(common_.directory, job_, recovery_->epoch(), "share" + std::to_string(lowest));
+    if (share_lock_ >= 0) close_owned_descriptor(share_lock_);
     // The command of an earlier recovery, whose processes have just been ended, is about to end as well.
     const Deadline deadline = Deadline::in_ms(kEarlierEndsMs);
     while ((share_lock_ = hold_alive_lock(path)) < 0 && errno == EAGAIN && !deadline.has_passed()) ::usleep(20000);
@@ -150,6 +163,7 @@ class Recover {
   }
 
   void catch_signals() {
+    if (signals_ >= 0) return;
     sigset_t forwarded = forwarded_signals();
     ::sigaddset(&forwarded, SIGCHLD);
     ::pthread_sigmask(SIG_BLOCK, &forwarded, nullptr);
@@ -158,8 +172,8 @@ class Recover {
 
   Status start(const RecoveredCluster& cluster) {
     std::error_code error;
-    const RecoveryPart part{recovery_.number(), static_cast<std::uint32_t>(recovery_.members()),
-                            recovery_.generation(), static_cast<std::uint32_t>(recovery_.clusters().size())};
+    const RecoveryPart part{recovery_->number(), static_cast<std::uint32_t>(recovery_->members()),
+                            recovery_->generation(), static_cast<std::uint32_t>(recovery_->clusters().size())};
     std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe", error).string(), "restart",
                                    cluster.manifest.path, "--in-recovery", encode_part(part)};
     words.insert(words.end(), request_.words.begin(), request_.words.end());
@@ -196,7 +210,7 @@ class Recover {
     std::string uri = exchange_of(common_, job_);
     if (!settle_exchange(job_paths(common_.directory, job_).password, &uri).ok()) return;
     if (!Exchange::open(uri, false, &exchange).ok()) return;
-    (void)exchange->claim(restart_prefix(recovery_.epoch(), recovery_.number()) + "abort", why).ok();
+    (void)exchange->claim(restart_prefix(recovery_->epoch(), recovery_->number()) + "abort", why).ok();
   }
 
   // Until all have ended.
@@ -210,7 +224,14 @@ class Recover {
       for (std::size_t i = 0; i < started_.size(); ++i)
         if (polls[i + 1].revents != 0) read_output(&started_[i]);
       reap(&code);
-      if (!all_run_) look();
+      if (!all_run_)
+        look();
+      else if (living_ > 0 && request_.patience_s > 0 && !all_is_sent_again_)
+        look_at_gates();
+      if (further_ != nullptr || !stands_.ok()) {
+        end_processes();
+        return code;
+      }
     }
     for (Started& s : started_)
       while (s.output >= 0) read_output(&s);
@@ -218,29 +239,91 @@ class Recover {
   }
 
   void look() {
-    if (const Status s = recovery_.watch(&all_run_); !s.ok())
+    if (const Status s = recovery_->watch(&all_run_); !s.ok())
       std::fprintf(stderr, "shadowib: looking whether all members run: %s\n", s.text());
     if (!all_run_) return;
     const std::int64_t now = monotonic_ns();
     double lost_s = 0;
-    for (const RecoveredCluster& cluster : recovery_.clusters()) lost_s += cluster.lost_s;
+    for (const RecoveredCluster& cluster : recovery_->clusters()) lost_s += cluster.lost_s;
     note_event(common_.directory, job_,
                HistoryEvent("recovery")
-                   .add("number", recovery_.number())
+                   .add("number", recovery_->number())
                    .add("line", line())
                    .add("clusters", names())
-                   .add("members", recovery_.members())
-                   .add("generation", recovery_.generation())
+                   .add("members", recovery_->members())
+                   .add("generation", recovery_->generation())
                    .add("lost_s", lost_s)
                    .add("ready_ms", milliseconds(now - began_ns_)));
     std::fprintf(stderr, "shadowib: recovery %llu: %zu processes run again after %s\n",
-                 static_cast<unsigned long long>(recovery_.number()), recovery_.members() - recovery_.died().size(),
-                 human_time(now - began_ns_).c_str());
-    for (const std::uint32_t member : recovery_.died())
+                 static_cast<unsigned long long>(recovery_->number()),
+                 recovery_->members() - recovery_->died().size(), human_time(now - began_ns_).c_str());
+    for (const std::uint32_t member : recovery_->died())
       std::fprintf(stderr,
                    "shadowib: member %u ended before it ran: its cluster has failed again; `shadowib restart "
                    "--job %s` takes it back\n",
                    member, job_.c_str());
+  }
+
+  // The cluster may do otherwise than before, and wait for an answer that waits for what it does not take. Whose
+  // messages it does not take goes back as well, to before they were completed.
+  void look_at_gates() {
+    std::map<std::uint32_t, std::string> left;
+    if (!recovery_->read_gates(&left).ok()) return;
+    all_is_sent_again_ = left.empty();
+    if (all_is_sent_again_) return;
+    const std::int64_t now = monotonic_ns();
+    if (left != left_) {
+      left_ = std::move(left);
+      left_since_ns_ = now;
+    } else if (static_cast<double>(now - left_since_ns_) / 1e9 >= request_.patience_s) {
+      left_since_ns_ = now;
+      take_further_back();
+    }
+  }
+
+  void take_further_back() {
+    std::set<std::string> clusters, others;
+    for (const RecoveredCluster& cluster : recovery_->clusters()) clusters.insert(cluster.name);
+    for (const auto& [member, left] : left_)
+      if (!clusters.contains(recovery_->cluster_of(member))) others.insert(recovery_->cluster_of(member));
+    const std::uint32_t first = left_.begin()->first;
+    const std::string time = seconds(request_.patience_s);
+    if (others.empty()) {
+      stands_ =
+          Status::of(Code::kTimeout, 0,
+                     "member %u has still to send messages again, of which none has run for %.20s, and its "
+                     "cluster has gone back as well; `shadowib restart %.64s` starts the newest set of the whole "
+                     "job, or give a longer --patience",
+                     first, time.c_str(), job_.c_str());
+      return;
+    }
+    std::string names;
+    for (const std::string& name : others) names += (names.empty() ? "" : ", ") + name;
+    std::fprintf(stderr,
+                 "shadowib: member %u has still to send messages again, of which none has run for %s: %s %s back, "
+                 "too\n",
+                 first, time.c_str(), names.c_str(), others.size() == 1 ? "goes" : "go");
+    clusters.merge(others);
+    auto further = std::make_unique<Recovery>(options({clusters.begin(), clusters.end()}));
+    const Status status = further->prepare();
+    if (status.ok())
+      further_ = std::move(further);
+    else if (status.code() == Code::kBusy)  // the patience begins anew
+      std::fprintf(stderr, "shadowib: %s\n", status.text());
+    else
+      stands_ = status;
+  }
+
+  void end_processes() {
+    for (Started& s : started_) {
+      if (s.pid > 0) ::kill(s.pid, SIGKILL), ::waitpid(s.pid, nullptr, 0);
+      if (s.output >= 0) ::close(s.output);
+    }
+    started_.clear();
+    left_.clear();
+    living_ = 0;
+    all_run_ = all_is_sent_again_ = false;
+    began_ns_ = monotonic_ns();
   }
 
   // A terminal tells the commands of the clusters as well.
@@ -281,7 +364,7 @@ class Recover {
   int report(int code) const {
     if (!common_.json) return code;
     Json clusters = Json::array(), died = Json::array();
-    for (const std::uint32_t member : recovery_.died()) died.push_back(member);
+    for (const std::uint32_t member : recovery_->died()) died.push_back(member);
     for (const Started& s : started_) {
       Json said;
       Json cluster{{"name", s.cluster}, {"exit_code", s.code}};
@@ -289,7 +372,7 @@ class Recover {
       clusters.push_back(cluster);
     }
     print_json({{"job", job_},
-                {"recovery", recovery_.number()},
+                {"recovery", recovery_->number()},
                 {"ok", code == 0},
                 {"reached", all_run_},
                 {"died", died},
@@ -300,12 +383,17 @@ class Recover {
 
   const Common& common_;
   const RecoverRequest& request_;
-  const std::string job_;
-  Recovery recovery_;
-  const std::int64_t began_ns_ = monotonic_ns();
+  const std::string job_, exchange_;
+  std::unique_ptr<Recovery> recovery_;
+  std::unique_ptr<Recovery> further_;  // prepared: more clusters go back
+  std::int64_t began_ns_ = monotonic_ns();
   std::vector<Started> started_;
   std::size_t living_ = 0;
   bool all_run_ = false;
+  std::map<std::uint32_t, std::string> left_;  // Recovery::read_gates()
+  std::int64_t left_since_ns_ = 0;
+  bool all_is_sent_again_ = false;
+  Status stands_;  // why it goes no further
   int share_lock_ = -1, signals_ = -1;
 };
 

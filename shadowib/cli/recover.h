@@ -15,6 +15,7 @@ struct RecoverRequest {
   std::vector<std::string> clusters;  // count as failed; none: those of which a member has died
   bool fenced = false;                // members that do not end are gone
   int timeout_s = 60;                 // until the line is published
+  double patience_s = 0;              // while nothing runs of what is sent again; 0: as long as it takes
   std::string backend;                // that they are to go on over; "": any
   std::string verbs_library;          // a file; "": as they were started with
   std::vector<std::string> words;     // options of `restart`, for each cluster's set

@@ -134,6 +134,7 @@ int restart_clusters(const RestartArguments& arguments) {
                           .clusters = arguments.clusters,
                           .fenced = arguments.fenced,
                           .timeout_s = arguments.timeout_s,
+                          .patience_s = arguments.patience_s,
                           .backend = wanted_backend(arguments),
                           .verbs_library = verbs_library(),
                           .words = words_for_clusters(arguments)});
@@ -152,10 +153,11 @@ int restart(RestartArguments& arguments) {
   if (arguments.network.empty()) arguments.network = environment("IB2TCP_NETWORK");
   if (Status s = check_network(arguments.network); !s.ok()) return fail(common, s);
   if (!arguments.job.empty()) return restart_clusters(arguments);
-  if (arguments.set.empty() || !arguments.clusters.empty() || arguments.fenced)
-    return fail(common, Status(Code::kUsage, EINVAL,
-                               arguments.set.empty() ? "which SET? Or, for clusters of a federation, --job J"
-                                                     : "--cluster and --fenced need --job J, and no SET"));
+  if (arguments.set.empty() || !arguments.clusters.empty() || arguments.fenced || arguments.patience_s > 0)
+    return fail(common,
+                Status(Code::kUsage, EINVAL,
+                       arguments.set.empty() ? "which SET? Or, for clusters of a federation, --job J"
+                                             : "--cluster, --fenced and --patience need --job J, and no SET"));
   if (Status s = find_set(&arguments, &path); !s.ok()) return fail(common, s);
   if (Status s = read_manifest(path, &manifest); !s.ok()) return fail(common, s);
   if (!arguments.in_recovery.empty()) {
@@ -212,6 +214,13 @@ void add_restart(Command& program) {
       ->type_name("LIST");
   command->add_flag("--fenced", arguments->fenced,
                     "With --job: members that do not end are lost for good, and a\nperson vouches for that");
+  command
+      ->add_option(
+          "--patience", arguments->patience_s,
+          "With --job: if a cluster takes nothing for S seconds of what\nothers send it again, they go back, "
+          "too; default: they wait")
+      ->between(0.1, 1e6, "seconds")
+      ->type_name("S");
   command->add_option("--in-recovery", arguments->in_recovery, "")->hidden();
   command
       ->add_option("--backend", arguments->backend,

@@ -33,6 +33,7 @@ struct RestartArguments {
   std::string job;                    // of a federation:
   std::vector<std::string> clusters;  // its clusters' own sets
   bool fenced = false;
+  double patience_s = 0;
   std::string in_recovery;
   RecoveryPart part;
 };

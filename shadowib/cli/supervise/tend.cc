@@ -39,6 +39,7 @@ constexpr int kShortHoldMs = 2000;
 struct TendArguments {
   SuperviseSettings settings;
   std::string clusters, network, files = "roll-back";
+  double patience_s = 0;
 };
 
 Status parse_clusters(const std::string& list, std::set<std::string>* clusters) {
@@ -106,6 +107,7 @@ int tend(TendArguments& arguments) {
   std::vector<std::string> words{"--files", arguments.files, "--timeout",
                                  std::to_string(static_cast<int>(settings.timeout_s))};
   if (!arguments.network.empty()) words.insert(words.end(), {"--network", arguments.network});
+  if (arguments.patience_s > 0) words.insert(words.end(), {"--patience", std::to_string(arguments.patience_s)});
   const int code = Tender(settings, std::move(clusters), std::move(words)).run();
   for (const int lock : locks)
     if (lock >= 0) release_alive_lock(lock);
@@ -142,6 +144,13 @@ void add_tend(Command& program) {
                    "Cut off what files have grown by since the checkpoint:\nroll-back (default), or keep")
       ->one_of({"keep", "roll-back"})
       ->type_name("WAY");
+  command
+      ->add_option(
+          "--patience", arguments->patience_s,
+          "As of restart: how long a cluster may take nothing of what is\nsent it again; default: as long as "
+          "it takes")
+      ->between(0.1, 1e6, "seconds")
+      ->type_name("S");
   add_network(command, &arguments->network);
   command->add_option("--timeout", settings.timeout_s, "As of restart: how long a step may take; default 60")
       ->between(1, 86400, "seconds")
