@@ -11,7 +11,8 @@
    `pause` A sends nothing until the next number but `marks` and `leave`, and with `deaf` B takes nothing. With
    `leave-...` A's processes end at once; a1 destroys its queue pairs first, moves them to RESET or to ERR, or closes
    its device, as the word says. ASK.ROLE says which number was heard. Once there is a file STOP, the next message of
-   each queue pair is its last, and all end; with STOP.report B ends where it is. */
+   each queue pair is its last, and all end; once there is a file STOP.report, B ends when it has what is
+   written there: a line for each of its processes, as "b0 N N N N", with messages of a0's and a1's queue pairs. */
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <stdint.h>
@@ -408,13 +409,29 @@ static void receive(int rank, const struct ibv_wc* wc) {
   post_receive((int)of, i);
 }
 
+/* A WRITE without immediate data is heard of by the message behind it. */
+static int has_all_of(const char* role, const char* report) {
+  char who[4];
+  unsigned long long n[QPS];
+  int has = 0;
+  FILE* from = fopen(report, "r");
+  if (from == NULL) return 0;
+  while (fscanf(from, "%3s %llu %llu %llu %llu", who, &n[0], &n[1], &n[2], &n[3]) == 1 + QPS) {
+    if (strcmp(who, role) != 0) continue;
+    has = 1;
+    for (int c = 0; c < QPS; ++c) has = has && connections[c].n + 1 >= n[c];
+  }
+  fclose(from);
+  return has;
+}
+
 static void b(int rank, const char* role, const char* asked, const char* report) {
   uint64_t over = 0, rounds = 0;
   while (over < QPS) {
     struct ibv_wc wc;
     if (++rounds % 64 == 0) {
       hear(role, asked);
-      if (access(report, F_OK) == 0) break;
+      if (has_all_of(role, report)) break;
     }
     const int n = paused ? 0 : ibv_poll_cq(receives, 1, &wc);
     MUST(n >= 0);
