@@ -290,35 +290,42 @@ def interval(case: Case) -> str:
     return "each cluster takes its own"
 
 
-# Holds one end of a TCP connection: the first one listens and writes its port, the second one connects.
-ENDS = {"A": "import socket, sys, time\ns = socket.create_server(('127.0.0.1', 0))\nprint(s.getsockname()[1], flush=True)\nc = s.accept()\ntime.sleep(600)",
-        "B": "import socket, sys, time\nc = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\nprint('connected', flush=True)\ntime.sleep(600)"}
+# Each holds one end of something: the first one makes it and prints its name, the second one is given that.
+ENDS = {"a connection": ("s = socket.create_server(('127.0.0.1', 0))\nprint(s.getsockname()[1], flush=True)\nc = s.accept()",
+                         "c = socket.create_connection(('127.0.0.1', int(sys.argv[1])))"),
+        "a Unix socket": ("s = socket.socket(socket.AF_UNIX)\ns.bind('end')\ns.listen()\nprint('end', flush=True)\nc = s.accept()",
+                          "c = socket.socket(socket.AF_UNIX)\nc.connect(sys.argv[1])"),
+        "a pipe": ("os.mkfifo('pipe')\nprint('pipe', flush=True)\nc = open('pipe', 'rb')", "c = open(sys.argv[1], 'wb')")}
 
 
 def bonds(case: Case) -> str:
-    """A CLC would have half of the connection."""
+    """A CLC would have half of it."""
+    what = case.name.removeprefix("bonds: ")
     fed = Federation(case, clusters=("A",))
     ends = []
-    for cluster, port in (("A", ()), ("B", None)):
-        words = ["python3", "-c", ENDS[cluster], *(port if port is not None else [ends[0].text().split()[-1]])]
-        ends.append(fed.run(f"end-{cluster}", words, "--cluster", cluster, "--join-children"))
-        wait_for("the end of a connection", lambda: ends[-1].ended() or ends[-1].text().strip(), 30)
+    for cluster, act in zip(CLUSTERS, ENDS[what]):
+        words = ["python3", "-c", f"import os, socket, sys, time\n{act}\nprint('connected', flush=True)\ntime.sleep(600)"]
+        ends.append(fed.run(f"end-{cluster}", words + [end.text().split()[0] for end in ends], "--cluster", cluster, "--join-children"))
+        wait_for("an end", lambda: ends[-1].ended() or ends[-1].text().strip(), 30)
+    wait_for("both ends", lambda: all("connected" in end.text() for end in ends), 30)
     wait_for("four members", lambda: len(fed.job.members()) == 4, 30)
     for cluster in CLUSTERS:
         result = fed.take(cluster, code=REFUSED)
-        check("connection" in result.stderr, f"the refusal names no connection: {result.stderr}")
+        check(what.split()[-1] in result.stderr or "connection" in result.stderr, f"the refusal names nothing of {what}: {result.stderr}")
     check(fed.cluster("B")["sn"] == 0 and not fed.sets(), "something was committed")
     fed.command("checkpoint", "fed")
     fed.check_alive()
-    return "a connection between clusters is named, and the whole job is saved"
+    return f"{what} between clusters is named, and the whole job is saved"
 
 
 def run() -> int:
     line = Line("federation_clusters", __doc__)
-    for function in (alone, killed, whole, without_clusters, refusals, at_once, variables, interval, bonds):
+    for function in (alone, killed, whole, without_clusters, refusals, at_once, variables, interval):
         if line.quick and function is interval:
             continue
         line.case(function.__name__, function)
+    for what in list(ENDS)[:1 if line.quick else None]:
+        line.case(f"bonds: {what}", bonds)
     return line.finish()
 
 

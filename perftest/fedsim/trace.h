@@ -1,4 +1,4 @@
-// A trace: the events of a federation, one a line. The simulator and real jobs write it; check.h judges it.
+// A trace: the events of a federation, one a line. The simulator writes it; check.h judges it.
 //
 // docs/reference/formats.md has the fields. Lines stand in the order of time.
 #pragma once
