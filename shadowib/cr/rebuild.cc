@@ -54,6 +54,7 @@ Status rebuild_context(ShadowContext& context, ibv_device** list, int count) {
   context.real = g_backend.open_device(list[ordinal]);
   if (context.real == nullptr) return failed(errno, "the context of device %s", context.device->device.name);
   context.translate = true;
+  call_turning(context);
   context.keys.clear();
   context.rkeys.clear();
   context.numbered.clear();

@@ -3,6 +3,7 @@
 //   ibv_post_send ─▶ post_send ─┬─ the slot's copy goes down as it is; over a device signaled   (generation 0)
 //                               ├─ post_send_one, post_send_list: inline data, lists
 //                               └─ post_send_translated: keys turned    (after a restart; datagrams and XRC always)
+//   after a restart it is post_send_turning: the slot's copy goes down with keys turned in it, and is turned back
 //   ibv_poll_cq   ─▶ poll_cq   ─┬─ backend's poll; plain slots: wr_id turned back, no lock
 //                               ├─ poll_rest: forced completions swallowed, numbers turned
 //                               ├─ poll_both: what a drain had taken comes first
@@ -27,6 +28,18 @@ int poll_cq(ibv_cq* cq, int count, ibv_wc* wc);
 // Both for a program that began on a backend which needs no signals.
 int post_send_unforced(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
 int poll_cq_unforced(ibv_cq* cq, int count, ibv_wc* wc);
+// For a context whose ids are to be turned (ShadowContext::translate): no short way is looked for in vain. The others
+// are right there, too.
+int post_send_turning(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
+int post_recv_turning(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
+int poll_cq_turning(ibv_cq* cq, int count, ibv_wc* wc);
+// Has a context's programs call these three. Nobody posts or polls.
+inline void call_turning(ShadowContext& context) {
+  ibv_context_ops& ops = context.program().ops;
+  ops.post_send = post_send_turning;
+  ops.post_recv = post_recv_turning;
+  ops.poll_cq = poll_cq_turning;
+}
 int req_notify_cq(ibv_cq* cq, int solicited_only);
 
 // Turns completions of the backend into the program's and notes them in the log; returns how many are its own, which

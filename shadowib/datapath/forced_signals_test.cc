@@ -138,6 +138,32 @@ TEST_F(ForcedSignals, TheLogKnowsWhatHasRunAndTheProgramHearsOfItsOwnAlone) {
   EXPECT_EQ(executed_frontier(qp), 4u);
 }
 
+TEST_F(ForcedSignals, AfterARestartToo) {
+  context->translate = true;
+  qp.turn_sends();
+  ibv_wc wc[4] = {};
+  for (std::uint64_t id = 1; id <= 12; ++id) {
+    ibv_sge sge{reinterpret_cast<std::uint64_t>(memory), 8, 1};
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.wr_id = id;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = id % 4 == 0 ? IBV_SEND_SIGNALED : 0;
+    ASSERT_EQ(post_send_turning(&qp.qp.qp_base, &wr, &bad), 0);
+    EXPECT_EQ(g_posted.back().flags, static_cast<unsigned>(IBV_SEND_SIGNALED)) << id;
+    execute(1);
+    if (id % 4 == 2) {
+      EXPECT_EQ(poll_cq_turning(&cq.cq, 4, wc), 0);
+    }
+    if (id % 4 != 0) continue;
+    ASSERT_EQ(poll_cq_turning(&cq.cq, 4, wc), 1);
+    EXPECT_EQ(wc[0].wr_id, id);
+    EXPECT_EQ(wc[0].qp_num, 77u);
+  }
+  EXPECT_EQ(executed_frontier(qp), 12u);
+}
+
 TEST_F(ForcedSignals, APollGoesOnBehindWhatItSwallows) {
   for (std::uint64_t id : {1, 2, 3, 4, 5}) ASSERT_EQ(send(id, id >= 4 ? IBV_SEND_SIGNALED : 0), 0);
   execute(5);

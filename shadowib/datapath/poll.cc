@@ -237,8 +237,14 @@ __attribute__((always_inline)) inline int leave_short(const PollCall& call, ibv_
   return poll_last_and_leave(call, n - 1);
 }
 
-// `may_swallow`: completions of forced signals may come here.
-template <bool may_swallow>
+// After a restart: a completion that the short way turns, as it is a queue pair's own.
+__attribute__((always_inline)) inline bool is_short_turned(const SlotHeader& slot, const ibv_wc& wc) {
+  return !is_below<SlotHeader::kApart>(slot.status) && slot.qp_num.value != 0 && (wc.wc_flags & kInvalidated) == 0;
+}
+
+// `may_swallow`: completions of forced signals may come here. `turns`: they do not name queue pairs as the program
+// does.
+template <bool may_swallow, bool turns = false>
 __attribute__((always_inline)) inline int poll_short(ibv_cq* program_cq, int count, ibv_wc* wc) {
   ShadowCq& polled = *ShadowCq::of(program_cq);
   PollCall call{&polled, wc, count};
@@ -254,9 +260,10 @@ __attribute__((always_inline)) inline int poll_short(ibv_cq* program_cq, int cou
     int left = n;
     do {
       auto* slot = reinterpret_cast<SlotHeader*>(at->wr_id);
-      if (__builtin_expect_with_probability(!is_equal<SlotHeader::kPlain>(slot->status), 0, 0.999))
-        return leave_short(call, at, left, n);
+      const bool is_short = turns ? is_short_turned(*slot, *at) : is_equal<SlotHeader::kPlain>(slot->status);
+      if (__builtin_expect_with_probability(!is_short, 0, 0.999)) return leave_short(call, at, left, n);
       at->wr_id = slot->user_wr_id;  // before any restart qp_num is the program's
+      if (turns) at->qp_num = slot->qp_num.value;
       slot->complete(at->status);
       ++at;
       asm volatile("" : "+r"(left));  // counted: compilers would work out where the last one ends
@@ -269,6 +276,7 @@ __attribute__((always_inline)) inline int poll_short(ibv_cq* program_cq, int cou
 }  // namespace
 
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) { return poll_short<true>(cq, count, wc); }
+int poll_cq_turning(ibv_cq* cq, int count, ibv_wc* wc) { return poll_short<true, true>(cq, count, wc); }
 int poll_cq_unforced(ibv_cq* cq, int count, ibv_wc* wc) { return poll_short<false>(cq, count, wc); }
 
 int req_notify_cq(ibv_cq* program_cq, int solicited_only) {

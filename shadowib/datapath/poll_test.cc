@@ -22,7 +22,8 @@ std::deque<ibv_wc> g_real;
 // What another thread does when a poll has reached the backend, or has taken what the backend has; once.
 std::function<void()> g_before_poll, g_after_poll;
 
-class PollTest : public testing::Test {
+// Whether polls are those of a context whose ids are turned.
+class PollTest : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     g_real.clear();
@@ -39,6 +40,9 @@ class PollTest : public testing::Test {
     cq.cq.context = &context->program();
     ASSERT_TRUE(qp.send.create(16, 1, 0, false));
     qp.send.belongs_to(qp.qp_num);
+  }
+  static int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
+    return (GetParam() ? poll_cq_turning : shadowib::poll_cq)(cq, count, wc);
   }
   // The backend completes the next request, which the program had posted with this wr_id.
   void complete(std::uint64_t wr_id) {
@@ -70,7 +74,7 @@ using Ids = std::vector<std::uint64_t>;
 // ibv_rc_pingpong -e arms the queue, polls once for two, and sleeps. A restart had drained the completion of its
 // send; the peer's answer lay in the new queue before it was armed, so no event came for it: both ends slept for
 // good.
-TEST_F(PollTest, OneCallReturnsWhatWasDrainedAndWhatCameSince) {
+TEST_P(PollTest, OneCallReturnsWhatWasDrainedAndWhatCameSince) {
   complete(1);
   drain_completions(cq);
   complete(2);
@@ -78,7 +82,7 @@ TEST_F(PollTest, OneCallReturnsWhatWasDrainedAndWhatCameSince) {
   EXPECT_EQ(poll(2), Ids{});
 }
 
-TEST_F(PollTest, OrderAndCountsHoldWhateverLiesWhere) {
+TEST_P(PollTest, OrderAndCountsHoldWhateverLiesWhere) {
   for (std::uint64_t i = 0; i < 5; ++i) complete(i);
   drain_completions(cq);
   for (std::uint64_t i = 5; i < 9; ++i) complete(i);
@@ -91,7 +95,7 @@ TEST_F(PollTest, OrderAndCountsHoldWhateverLiesWhere) {
 
 // A thread that sleeps on the channel has the event before the other's request for it returns. A request that counted
 // as unanswered then would be made again by a restart, and be told once too often.
-TEST_F(PollTest, AnEventTakenBeforeTheRequestReturnsAnswersIt) {
+TEST_P(PollTest, AnEventTakenBeforeTheRequestReturnsAnswersIt) {
   static ShadowChannel channel;
   static ibv_comp_channel real_channel;
   static ibv_cq real_cq;
@@ -173,7 +177,7 @@ class ToldPollTest : public PollTest {
 
 // A program that polls, asks, and sleeps, is told by its adapter of what came between the two; a checkpoint there has
 // drained it.
-TEST_F(ToldPollTest, ARequestTellsOfWhatWasDrained) {
+TEST_P(ToldPollTest, ARequestTellsOfWhatWasDrained) {
   static ShadowCq* asked;
   asked = &cq;
   ask_for_what_was_drained();
@@ -199,7 +203,7 @@ TEST_F(ToldPollTest, ARequestTellsOfWhatWasDrained) {
 
 // The event that is due comes when the program has begun to ask. It answers the program, and the backend, which has
 // been asked since, has another.
-TEST_F(ToldPollTest, ASurplusEventThatComesDuringARequestIsTheOneEventOfIt) {
+TEST_P(ToldPollTest, ASurplusEventThatComesDuringARequestIsTheOneEventOfIt) {
   ask_for_what_was_drained();
   after_look = [this] {
     complete(2);
@@ -214,7 +218,7 @@ TEST_F(ToldPollTest, ASurplusEventThatComesDuringARequestIsTheOneEventOfIt) {
 }
 
 // An event that no request waited for yet is taken by another thread just before the program's is noted.
-TEST_F(ToldPollTest, WhatWasTakenJustBeforeTheRequestIsTold) {
+TEST_P(ToldPollTest, WhatWasTakenJustBeforeTheRequestIsTold) {
   static ShadowCq* asked;
   asked = &cq;
   complete(1);
@@ -231,7 +235,7 @@ TEST_F(ToldPollTest, WhatWasTakenJustBeforeTheRequestIsTold) {
 }
 
 // It would be of a queue that is gone, or of another that was made in its place.
-TEST_F(ToldPollTest, AnEventThatAThreadHasKeepsItsQueueUntilItIsAcknowledged) {
+TEST_P(ToldPollTest, AnEventThatAThreadHasKeepsItsQueueUntilItIsAcknowledged) {
   ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
   told.push_back(&real_cq);
   ASSERT_EQ(next_event(channel), &cq);
@@ -246,7 +250,7 @@ TEST_F(ToldPollTest, AnEventThatAThreadHasKeepsItsQueueUntilItIsAcknowledged) {
   destroys.join();
 }
 
-TEST_F(ToldPollTest, NoEventIsTakenWhileItsQueueIsDestroyed) {
+TEST_P(ToldPollTest, NoEventIsTakenWhileItsQueueIsDestroyed) {
   static ShadowContext context;
   static SpinLock* channel_lock;
   channel_lock = &channel.events.lock;
@@ -269,7 +273,7 @@ TEST_F(ToldPollTest, NoEventIsTakenWhileItsQueueIsDestroyed) {
 }
 
 // A running program drains, too: where it destroys a shared receive queue, for example.
-TEST_F(PollTest, WhoAsksDuringADrainWaitsForIt) {
+TEST_P(PollTest, WhoAsksDuringADrainWaitsForIt) {
   ShadowChannel channel;
   const int real_fd = ::eventfd(0, EFD_CLOEXEC);
   channel.channel.fd = channel.events.open(real_fd);
@@ -303,7 +307,7 @@ TEST_F(PollTest, WhoAsksDuringADrainWaitsForIt) {
   ::close(real_fd);
 }
 
-TEST_F(PollTest, ADestroyedQueuePairLeavesNothing) {
+TEST_P(PollTest, ADestroyedQueuePairLeavesNothing) {
   complete(1);
   drain_completions(cq);
   purge_completions(cq, {78});
@@ -314,7 +318,7 @@ TEST_F(PollTest, ADestroyedQueuePairLeavesNothing) {
 
 // A thread is in poll_cq, past the look at the refill queue, when another destroys a queue pair on the same
 // completion queue and a completion of a third one comes in.
-TEST_F(PollTest, DestroyingAQueuePairKeepsTheOrderOfOthers) {
+TEST_P(PollTest, DestroyingAQueuePairKeepsTheOrderOfOthers) {
   g_backend.purges_completions = true;
   complete(1);
   g_before_poll = [this] {
@@ -326,7 +330,7 @@ TEST_F(PollTest, DestroyingAQueuePairKeepsTheOrderOfOthers) {
 }
 
 // The same where a post makes room by draining (next_slot in post.cc), on a queue whose completions are looked at.
-TEST_F(PollTest, APostThatDrainsMeanwhileKeepsTheOrder) {
+TEST_P(PollTest, APostThatDrainsMeanwhileKeepsTheOrder) {
   cq.look_at_each();
   complete(1);
   g_before_poll = [this] {
@@ -386,7 +390,7 @@ class PollBesideDrain : public PollTest {
   ShadowSrq shared{};
 };
 
-TEST_F(PollBesideDrain, WhatWasDrainedBeforeComesFirst) {
+TEST_P(PollBesideDrain, WhatWasDrainedBeforeComesFirst) {
   finish_send(1);
   finish_receive(11);
   g_before_poll = [this] {
@@ -399,7 +403,7 @@ TEST_F(PollBesideDrain, WhatWasDrainedBeforeComesFirst) {
   EXPECT_EQ(cq.refill_count.load(), 0u) << "no lock is needed any more";
 }
 
-TEST_F(PollBesideDrain, WhatWasDrainedAfterwardsComesLater) {
+TEST_P(PollBesideDrain, WhatWasDrainedAfterwardsComesLater) {
   for (std::uint64_t i : {1, 2, 3}) finish_send(i);
   for (std::uint64_t i : {11, 12}) finish_receive(i);
   g_after_poll = [this] { drain(); };  // of 2, 3, 11, 12
@@ -407,14 +411,14 @@ TEST_F(PollBesideDrain, WhatWasDrainedAfterwardsComesLater) {
   EXPECT_EQ(ids(8), (Ids{2, 3, 11, 12}));
 }
 
-TEST_F(PollBesideDrain, AnEmptyAnswerIsLookedAtAgain) {
+TEST_P(PollBesideDrain, AnEmptyAnswerIsLookedAtAgain) {
   finish_send(1);
   g_before_poll = [this] { drain(); };
   EXPECT_EQ(ids(4), Ids{1});
 }
 
 // The slots of what was drained may be in use again before the poll comes to its end.
-TEST_F(PollBesideDrain, AReusedSlotIsNotTakenForWhatItWas) {
+TEST_P(PollBesideDrain, AReusedSlotIsNotTakenForWhatItWas) {
   for (std::uint64_t i = 0; i < 8; ++i) finish_send(i);
   g_before_poll = [this] {
     drain();
@@ -426,7 +430,7 @@ TEST_F(PollBesideDrain, AReusedSlotIsNotTakenForWhatItWas) {
   EXPECT_EQ(found, expected);
 }
 
-TEST_F(PollBesideDrain, SharedReceivesOfAQueuePairKeepTheirOrder) {
+TEST_P(PollBesideDrain, SharedReceivesOfAQueuePairKeepTheirOrder) {
   qp.srq = &shared;
   for (std::uint64_t i : {1, 2, 3}) finish_shared(i);
   g_after_poll = [this] { drain(); };
@@ -437,7 +441,7 @@ TEST_F(PollBesideDrain, SharedReceivesOfAQueuePairKeepTheirOrder) {
   qp.srq = nullptr;
 }
 
-TEST_F(PollBesideDrain, WhatIsSwallowedLeavesNothing) {
+TEST_P(PollBesideDrain, WhatIsSwallowedLeavesNothing) {
   finish_send(1, SlotHeader::kForced);
   finish_send(2);
   g_before_poll = [this] {
@@ -451,7 +455,7 @@ TEST_F(PollBesideDrain, WhatIsSwallowedLeavesNothing) {
 }
 
 // Many threads post without asking for completions, poll, and make room; each queue pair's come in order.
-TEST_F(PollBesideDrain, ThreadsSeeEachOnceAndInOrder) {
+TEST_P(PollBesideDrain, ThreadsSeeEachOnceAndInOrder) {
   static SpinLock backend_lock;
   g_backend.poll_cq = [](ibv_cq*, int count, ibv_wc* wc) {
     SpinGuard guard(backend_lock);
@@ -483,7 +487,7 @@ TEST_F(PollBesideDrain, ThreadsSeeEachOnceAndInOrder) {
 
 // Completions of shared receives among others: each names its queue pair as the program knows it, here after a
 // restart.
-TEST_F(PollTest, SharedReceivesNameTheirQueuePair) {
+TEST_P(PollTest, SharedReceivesNameTheirQueuePair) {
   ShadowQp sharing[2];
   for (std::uint32_t i : {0u, 1u}) {
     sharing[i].qp_num = {100 + i};
@@ -519,7 +523,7 @@ TEST_F(PollTest, SharedReceivesNameTheirQueuePair) {
 }
 
 // A datagram's receive belongs to its queue pair, but its completion has a sender to be turned.
-TEST_F(PollTest, DatagramsNameTheirSender) {
+TEST_P(PollTest, DatagramsNameTheirSender) {
   ShadowQp datagrams;
   datagrams.qp_num = {100};
   datagrams.qp.qp_base.qp_type = IBV_QPT_UD;
@@ -544,6 +548,11 @@ TEST_F(PollTest, DatagramsNameTheirSender) {
   EXPECT_EQ(wc[1].src_qp, 7u) << "an error names nobody";
   EXPECT_EQ(datagrams.receive.retired(), 2u);
 }
+
+constexpr auto kNames = [](const auto& info) { return info.param ? "Turning" : "AsTheyAre"; };
+INSTANTIATE_TEST_SUITE_P(Generations, PollTest, testing::Bool(), kNames);
+INSTANTIATE_TEST_SUITE_P(Generations, ToldPollTest, testing::Bool(), kNames);
+INSTANTIATE_TEST_SUITE_P(Generations, PollBesideDrain, testing::Bool(), kNames);
 
 }  // namespace
 }  // namespace shadowib

@@ -92,10 +92,10 @@ bool is_fence_due(const ShadowQp& qp, const ibv_send_wr* wr) { return qp.sparing
 
 // Writes all of the request but its list into the slot, the queue's next. `may_force`: not on a short way that no
 // queue pair with forced signals takes.
-template <bool may_force = true>
+template <bool may_force = true, SlotHeader::Pending as = SlotHeader::kPlain>
 __attribute__((always_inline)) inline void record(ShadowQp& qp, SendSlot& slot, const ibv_send_wr& wr) {
   slot.user_wr_id = wr.wr_id;
-  slot.pend(SlotHeader::kPlain);
+  slot.pend(as);
   ::memcpy(reinterpret_cast<char*>(&slot.wr) + kCopyFrom, reinterpret_cast<const char*>(&wr) + kCopyFrom,
            kCopyTo - kCopyFrom);
   if (may_force && (wr.send_flags & IBV_SEND_SIGNALED) == 0) force_next(qp, slot);
@@ -323,9 +323,9 @@ inline bool is_plain(const ibv_send_wr& wr) {
 }
 
 // Writes a plain request into the slot, which becomes the queue's last.
-template <bool may_force = true>
+template <bool may_force = true, SlotHeader::Pending as = SlotHeader::kPlain>
 __attribute__((always_inline)) inline void take_plain(ShadowQp& qp, SendSlot& slot, const ibv_send_wr& wr) {
-  record<may_force>(qp, slot, wr);
+  record<may_force, as>(qp, slot, wr);
   slot.sge[0] = wr.sg_list[0];
   accept(qp, wr);
 }
@@ -499,6 +499,106 @@ int post_recv(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) SHADOWI
   ++qp->receive.head;
   int rc = qp->real_post_recv(qp->real, &slot.wr, bad_wr);
   forget_addresses(&qp);
+  if (qp->receive.lock.add_sleepers(&rc)) return end_recv(qp, rc);
+  qp->receive.lock.unlock_unslept();
+  return leave_inside() ? parked() : rc;
+}
+
+namespace {
+
+// The opcodes whose plain requests go the short way after a restart: without a remote key, or with one.
+constexpr std::uint32_t kShortMessages = 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM;
+constexpr std::uint32_t kShortRdma =
+    1u << IBV_WR_RDMA_WRITE | 1u << IBV_WR_RDMA_WRITE_WITH_IMM | 1u << IBV_WR_RDMA_READ;
+inline bool is_among(std::uint32_t opcodes, ibv_wr_opcode opcode) {
+  return static_cast<unsigned>(opcode) < 32 && (opcodes >> static_cast<unsigned>(opcode) & 1) != 0;
+}
+
+// A key of the program's in the slot's copy, which is the real one while the copy goes down: the backend keeps no
+// request beyond the call, and the slot is used again by nobody but who has the queue's lock.
+class TurnedKey {
+ public:
+  __attribute__((always_inline)) TurnedKey(std::uint32_t& key, RealKey real) : key_(key), virtual_(key) {
+    key = real.value;
+  }
+  __attribute__((always_inline)) ~TurnedKey() { key_ = virtual_; }
+  TurnedKey(const TurnedKey&) = delete;
+  TurnedKey& operator=(const TurnedKey&) = delete;
+
+ private:
+  std::uint32_t& key_;
+  const std::uint32_t virtual_;
+};
+
+__attribute__((always_inline)) inline RealKey local_key(const ShadowQp& qp, const ibv_sge& element) {
+  RealKey real;
+  (void)qp.context->keys.find({element.lkey}, &real);
+  return real;
+}
+
+__attribute__((always_inline)) inline int leave_send(ShadowQp* qp, int rc) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
+  if (qp->send.lock.add_sleepers(&rc)) return end_send(qp, rc);
+  qp->send.lock.unlock_unslept();
+  return leave_inside() ? parked() : rc;
+}
+
+// One-sided: has the queue's lock. A remote key that is not known yet is asked for on the long way.
+__attribute__((noinline)) int post_rdma_turning(ShadowQp* qp, SendSlot* slot, ibv_send_wr* wr,
+                                                ibv_send_wr** bad_wr) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
+  RealKey real;
+  if (qp->remote_keys == nullptr || !qp->remote_keys->keys.find({wr->wr.rdma.rkey}, &real))
+    return post_send_long(qp, wr, bad_wr);
+  take_plain<true, SlotHeader::kApart>(*qp, *slot, *wr);
+  int rc = 0;
+  {
+    const TurnedKey local(slot->sge[0].lkey, local_key(*qp, slot->sge[0])), remote(slot->wr.wr.rdma.rkey, real);
+    rc = qp->real_post_send(qp->real, &slot->wr, bad_wr);
+  }
+  return leave_send(qp, rc);
+}
+
+}  // namespace
+
+int post_send_turning(ibv_qp* program_qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
+  if (__builtin_expect(!is_plain(*wr) || !is_among(kShortMessages | kShortRdma, wr->opcode), 0))
+    return post_send_any(program_qp, wr, bad_wr);
+  ShadowQp* qp = ShadowQp::of(program_qp);
+  enter_inside();
+  if (!qp->send.lock.lock_now()) return post_send_again(qp, wr, bad_wr);
+  SendSlot& slot = qp->send.slot(qp->send.head);
+  if (__builtin_expect(!slot.is_free() || qp->sparing.before_message || qp->needs_turning(), 0))
+    return post_send_long(qp, wr, bad_wr);
+  qp->send.posting = wr;
+  qp->send.posting_bad = bad_wr;
+  if (!is_among(kShortMessages, wr->opcode)) return post_rdma_turning(qp, &slot, wr, bad_wr);
+  take_plain<true, SlotHeader::kApart>(*qp, slot, *wr);
+  int rc = 0;
+  {
+    const TurnedKey local(slot.sge[0].lkey, local_key(*qp, slot.sge[0]));
+    rc = qp->real_post_send(qp->real, &slot.wr, qp->send.posting_bad);
+  }
+  return leave_send(qp, rc);
+}
+
+int post_recv_turning(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
+  if (__builtin_expect(wr->next != nullptr || wr->num_sge != 1, 0)) return post_recv_any(program_qp, wr, bad_wr);
+  ShadowQp* qp = ShadowQp::of(program_qp);
+  enter_inside();
+  if (!qp->receive.lock.lock_now()) return post_recv_again(qp, wr, bad_wr);
+  RecvSlot& slot = qp->receive.slot(qp->receive.head);
+  if (__builtin_expect(!slot.is_free(), 0)) return post_recv_long(qp, wr, bad_wr);
+  qp->receive.posting = wr;
+  qp->receive.posting_bad = bad_wr;
+  slot.user_wr_id = wr->wr_id;
+  slot.pend(SlotHeader::kApart);
+  slot.wr.num_sge = 1;
+  slot.sge[0] = wr->sg_list[0];
+  ++qp->receive.head;
+  int rc = 0;
+  {
+    const TurnedKey local(slot.sge[0].lkey, local_key(*qp, slot.sge[0]));
+    rc = qp->real_post_recv(qp->real, &slot.wr, bad_wr);
+  }
   if (qp->receive.lock.add_sleepers(&rc)) return end_recv(qp, rc);
   qp->receive.lock.unlock_unslept();
   return leave_inside() ? parked() : rc;

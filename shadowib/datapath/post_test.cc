@@ -26,19 +26,29 @@ int take(ibv_qp*, Wr* wr, Wr** bad) {
   return 0;
 }
 
-class PostTest : public testing::TestWithParam<bool> {  // translated, as after a restart
+// kTranslated, kTurning: as after a restart, by the functions of before or by those for it.
+enum class Way { kIdentity, kTranslated, kTurning };
+
+class PostTest : public testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
     g_backend = {};
     g_room = 1000;
-    context->translate = GetParam();
-    if (GetParam()) qp.turn_sends(), qp.turn_receives();
+    context->translate = is_translated();
+    if (is_translated()) qp.turn_sends(), qp.turn_receives();
     qp.context = context.get();
     qp.qp_num = {77};
     qp.real_post_send = take<ibv_send_wr>;
     qp.real_post_recv = take<ibv_recv_wr>;
     ASSERT_TRUE(qp.send.create(4, 1, 16, false));
     ASSERT_TRUE(qp.receive.create(4, 1, 0, true));
+  }
+  static bool is_translated() { return GetParam() != Way::kIdentity; }
+  static int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+    return (GetParam() == Way::kTurning ? post_send_turning : shadowib::post_send)(qp, wr, bad);
+  }
+  static int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+    return (GetParam() == Way::kTurning ? post_recv_turning : shadowib::post_recv)(qp, wr, bad);
   }
   int send(int count, unsigned flags = IBV_SEND_SIGNALED, std::uint32_t length = 8) {
     ibv_sge sge{reinterpret_cast<std::uint64_t>(memory), length, 1};
@@ -126,7 +136,7 @@ TEST_P(PostTest, ALongListGoesDownInFewParts) {
   for (int room : {1000, 0, 15, 16, 17, 39}) {
     ShadowQp longer;
     longer.context = context.get();
-    if (GetParam()) longer.turn_sends();
+    if (is_translated()) longer.turn_sends();
     longer.real_post_send = take<ibv_send_wr>;
     ASSERT_TRUE(longer.send.create(64, 1, 0, false));
     ibv_sge sge{reinterpret_cast<std::uint64_t>(memory), 8, 1};
@@ -271,8 +281,70 @@ TEST_P(PostTest, ARequestThatLeadsNobodyKnowsWhereIsRefused) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Generations, PostTest, testing::Bool(),
-                         [](const auto& info) { return info.param ? "Translated" : "Identity"; });
+// The backend sees real keys, whether it takes the request or not, and the log keeps the program's.
+TEST_P(PostTest, KeysAreTurnedOnTheirWayAlone) {
+  if (!is_translated()) return;  // keys are as they are
+  static std::vector<std::uint32_t> seen;
+  static int answer;
+  context->keys.insert({1}, {1001});
+  qp.remote_keys = std::make_shared<RemoteKeys>();
+  qp.remote_keys->keys.insert({2}, {1002});
+  qp.real_post_send = [](ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad) {
+    seen = {wr->sg_list[0].lkey, wr->wr.rdma.rkey};
+    *bad = wr;
+    return answer;
+  };
+  qp.real_post_recv = [](ibv_qp*, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+    seen = {wr->sg_list[0].lkey};
+    *bad = wr;
+    return answer;
+  };
+  ibv_sge sge{reinterpret_cast<std::uint64_t>(memory), 8, 1};
+  for (ibv_wr_opcode opcode : {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
+                               IBV_WR_RDMA_READ, IBV_WR_SEND_WITH_INV, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
+    for (int rc : {ENOMEM, 0}) {
+      answer = rc;
+      ibv_send_wr wr{}, *bad = nullptr;
+      wr.sg_list = &sge;
+      wr.num_sge = 1;
+      wr.opcode = opcode;
+      wr.send_flags = IBV_SEND_SIGNALED;
+      const bool names = consumes_receive(opcode) ? opcode == IBV_WR_RDMA_WRITE_WITH_IMM : opcode != IBV_WR_SEND;
+      wr.wr.rdma.rkey = names ? 2 : 0;
+      if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) wr.wr.atomic.rkey = 2;
+      const std::uint64_t at = qp.send.head;
+      EXPECT_EQ(post_send(&qp.qp.qp_base, &wr, &bad), rc) << opcode;
+      EXPECT_EQ(seen[0], 1001u) << opcode;
+      if (names && opcode != IBV_WR_ATOMIC_FETCH_AND_ADD) {
+        EXPECT_EQ(seen[1], 1002u) << opcode;
+      }
+      EXPECT_EQ(qp.send.head, at + (rc == 0 ? 1 : 0)) << opcode;
+      EXPECT_EQ(qp.send.slot(at).done(), rc != 0) << opcode;
+      EXPECT_EQ(qp.send.slot(at).sge[0].lkey, 1u) << opcode;
+      if (names) {
+        EXPECT_EQ(qp.send.slot(at).wr.wr.rdma.rkey, wr.wr.rdma.rkey) << opcode;
+      }
+      EXPECT_EQ(qp.send.slot(at).status.load(), rc == 0 ? SlotHeader::kApart : 0) << opcode;
+      qp.send.slot(at).release();
+    }
+  }
+  for (int rc : {ENOMEM, 0}) {
+    answer = rc;
+    ibv_recv_wr wr{1, nullptr, &sge, 1}, *bad = nullptr;
+    EXPECT_EQ(post_recv(&qp.qp.qp_base, &wr, &bad), rc);
+    EXPECT_EQ(seen[0], 1001u);
+    EXPECT_EQ(qp.receive.slot(0).sge[0].lkey, 1u);
+    EXPECT_EQ(qp.receive.head, rc == 0 ? 1u : 0u);
+    EXPECT_EQ(qp.receive.slot(0).status.load(), rc == 0 ? SlotHeader::kApart : 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Generations, PostTest, testing::Values(Way::kIdentity, Way::kTranslated, Way::kTurning),
+                         [](const auto& info) {
+                           return info.param == Way::kIdentity     ? "Identity"
+                                  : info.param == Way::kTranslated ? "Translated"
+                                                                   : "Turning";
+                         });
 
 }  // namespace
 }  // namespace shadowib

@@ -13,9 +13,10 @@ std::atomic<std::uint32_t> g_stop_requested{0};
 void park_if_requested() {}
 BackendOps g_backend;
 int g_unanswered = 0;  // questions from now on that the exchange does not answer
-int resolve_remote_key(ShadowQp&, VirtualKey key, RealKey* real) {
+int resolve_remote_key(ShadowQp& qp, VirtualKey key, RealKey* real) {
   if (g_unanswered > 0) return --g_unanswered, EIO;
   *real = {key.value};
+  if (qp.remote_keys != nullptr) (void)qp.remote_keys->keys.find(key, real);
   return 0;
 }
 RealDestination resolve_destination(ShadowAh& ah, VirtualQpNum number) {

@@ -258,6 +258,7 @@ ibv_context* shadowib_ibv_open_device(ibv_device* device) {
   context->device = shadow_device;
   context->translate = job_info().generation > 0;
   fill_operations(*context);
+  if (context->translate) call_turning(*context);
   context->verbs().query_port = query_port_slot;
   context->verbs().query_device_ex = query_device_ex_slot;
   Status status = identify(*context);
