@@ -92,12 +92,18 @@ Status Exchange::claim(std::string_view key, std::string_view value) {
   return do_claim(key, value);
 }
 
-Status Exchange::lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
-                        std::vector<bool>* found) {
-  count_operation();
+Status Exchange::begin_lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
+                              std::vector<bool>* found) {
   values->assign(keys.size(), std::string());
   found->assign(keys.size(), false);
   for (const std::string& key : keys) SHADOWIB_TRY(check_key(key));
+  return {};
+}
+
+Status Exchange::lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
+                        std::vector<bool>* found) {
+  count_operation();
+  SHADOWIB_TRY(begin_lookup(keys, values, found));
   return keys.empty() ? Status() : do_lookup(keys, values, found);
 }
 
@@ -137,6 +143,23 @@ Status Exchange::entered(std::string_view name, std::vector<std::string>* member
 Status Exchange::watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) {
   SHADOWIB_TRY(begin_below(prefix));
   return do_watch(prefix, token, timeout_ms, cancel_fd);
+}
+
+Status Exchange::watch_and_lookup(std::string_view prefix, std::uint64_t* token, int timeout_ms,
+                                  const std::vector<std::string>& keys, std::vector<std::string>* values,
+                                  std::vector<bool>* found) {
+  SHADOWIB_TRY(begin_lookup(keys, values, found));
+  SHADOWIB_TRY(begin_below(prefix));
+  return do_watch_and_lookup(prefix, token, timeout_ms, keys, values, found);
+}
+
+Status Exchange::do_watch_and_lookup(std::string_view prefix, std::uint64_t* token, int timeout_ms,
+                                     const std::vector<std::string>& keys, std::vector<std::string>* values,
+                                     std::vector<bool>* found) {
+  const Status watched = do_watch(prefix, token, timeout_ms, -1);
+  if (!watched.ok() && watched.code() != Code::kTimeout) return watched;
+  if (!keys.empty()) SHADOWIB_TRY(do_lookup(keys, values, found));
+  return watched;
 }
 
 Status Exchange::get(std::string_view key, std::string* value, bool* found) {

@@ -58,6 +58,11 @@ class Exchange {
   // ran out (kTimeout). An idle waiter costs no CPU where the engine can notify. Spurious returns are allowed.
   Status watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd);
 
+  // watch(), and then lookup() of keys, which took place also if this is kTimeout.
+  Status watch_and_lookup(std::string_view prefix, std::uint64_t* token, int timeout_ms,
+                          const std::vector<std::string>& keys, std::vector<std::string>* values,
+                          std::vector<bool>* found);
+
   // Opens to the same; may hold a password.
   virtual const std::string& uri() const = 0;
 
@@ -89,6 +94,11 @@ class Exchange {
   static Status incomplete(std::string_view barrier, int n, int timeout_ms);
   static Status unchanged(std::string_view prefix, int timeout_ms);
 
+  // Does do_watch() and then do_lookup(). An engine may do both in one.
+  virtual Status do_watch_and_lookup(std::string_view prefix, std::uint64_t* token, int timeout_ms,
+                                     const std::vector<std::string>& keys, std::vector<std::string>* values,
+                                     std::vector<bool>* found);
+
  private:
   // The work of an engine: keys are valid, values not too large, *values, *found and *names empty, there is a key to
   // look up, and names may be in any order.
@@ -107,6 +117,8 @@ class Exchange {
   void count_operation() { operations_.fetch_add(1, std::memory_order_relaxed); }
   Status begin_put(std::string_view key, std::string_view value);
   Status begin_below(std::string_view prefix);
+  static Status begin_lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
+                             std::vector<bool>* found);
 
   std::atomic<std::uint64_t> operations_{0};
 };

@@ -413,6 +413,35 @@ TEST_P(ExchangeContract, AnAbortedBarrierThatIsCompletePasses) {
   EXPECT_TRUE(exchange_->barrier(key("full"), "a", 2, 1000, key("stop")).ok());
 }
 
+TEST_P(ExchangeContract, AWatchAndALookUpAreOneOperation) {
+  auto other = open();
+  std::uint64_t token = 0;
+  std::vector<std::string> values;
+  std::vector<bool> found;
+  const std::vector<std::string> keys{key("wl/d/a"), key("wl/b"), key("wl/d/c")};
+  const auto look = [&](int timeout_ms) {
+    return exchange_->watch_and_lookup(key("wl/d"), &token, timeout_ms, keys, &values, &found);
+  };
+  ASSERT_TRUE(look(20000).ok()) << "the first look does not wait";
+  EXPECT_EQ(found, std::vector<bool>({false, false, false}));
+  ASSERT_TRUE(other->publish(key("wl/b"), "2").ok());
+  EXPECT_EQ(look(10).code(), Code::kTimeout);
+  EXPECT_EQ(found, std::vector<bool>({false, true, false})) << "it looks after a time-out, too";
+  EXPECT_EQ(values[1], "2");
+  std::thread late([&] { EXPECT_TRUE(other->publish(key("wl/d/c"), "3").ok()); });
+  while (!found[2]) ASSERT_TRUE(look(20000).ok());
+  late.join();
+  EXPECT_EQ(values, std::vector<std::string>({"", "2", "3"}));
+  std::vector<std::string> many;
+  for (int i = 0; i < 100; ++i) many.push_back(key("wl/m/" + std::to_string(i)));
+  ASSERT_TRUE(other->publish(key("wl/m/99"), "last").ok());
+  token = 0;
+  ASSERT_TRUE(exchange_->watch_and_lookup(key("wl/d"), &token, 0, many, &values, &found).ok());
+  EXPECT_EQ(values.back(), "last");
+  ASSERT_TRUE(exchange_->watch_and_lookup(key("wl/d"), &(token = 0), 0, {}, &values, &found).ok());
+  EXPECT_EQ(exchange_->watch_and_lookup(key("wl/d"), &token, 0, {"a/../b"}, &values, &found).code(), Code::kUsage);
+}
+
 TEST_P(ExchangeContract, OneThatIsNotThereIsNotFound) {
   std::unique_ptr<Exchange> other;
   Status s = Exchange::open(uri_of_none(), false, &other);

@@ -85,7 +85,12 @@ class RedisExchange final : public Exchange {
   Status do_barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
                     std::string_view abort_key) override;
   Status do_entered(std::string_view name, std::vector<std::string>* members) override;
-  Status do_watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) override;
+  Status do_watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) override {
+    return watch_once(prefix, token, timeout_ms, cancel_fd, {}, nullptr, nullptr);
+  }
+  Status do_watch_and_lookup(std::string_view prefix, std::uint64_t* token, int timeout_ms,
+                             const std::vector<std::string>& keys, std::vector<std::string>* values,
+                             std::vector<bool>* found) override;
 
   using Lease = RedisLease;
 
@@ -99,6 +104,11 @@ class RedisExchange final : public Exchange {
   // Runs an operation of the script. `what` and `subject`: for the message.
   Status run(std::initializer_list<std::string_view> words, const char* what, std::string_view subject,
              std::unique_ptr<RedisReply>* answer, int patience_ms = RedisConnection::kPatienceMs);
+  Status watch_once(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd,
+                    const std::vector<std::string>& keys, std::vector<std::string>* values, std::vector<bool>* found);
+  std::size_t append_lookup(Lease& lease, const std::vector<std::string>& keys, std::size_t first, std::size_t end);
+  Status take_values(const RedisAnswers& answers, std::size_t answer, const std::vector<std::string>& keys,
+                     std::size_t first, std::size_t end, std::vector<std::string>* values, std::vector<bool>* found);
   Status look_up_some(Lease& lease, const std::vector<std::string>& keys, std::size_t first, std::size_t end,
                       std::vector<std::string>* values, std::vector<bool>* found);
   // What a member asks for at a barrier.
@@ -246,10 +256,11 @@ Status RedisExchange::do_lookup(const std::vector<std::string>& keys, std::vecto
   return {};
 }
 
-// One HMGET for each run of keys in one directory, and the word last: what was there before it was there.
-Status RedisExchange::look_up_some(Lease& lease, const std::vector<std::string>& keys, std::size_t first,
-                                   std::size_t end, std::vector<std::string>* values, std::vector<bool>* found) {
-  std::size_t asked = 0;
+// One HMGET for each run of keys in one directory, and the word last: what was there before it was there. The number
+// of answers.
+std::size_t RedisExchange::append_lookup(Lease& lease, const std::vector<std::string>& keys, std::size_t first,
+                                         std::size_t end) {
+  std::size_t asked = 1;
   for (std::size_t i = first; i < end; ++asked) {
     const std::string_view directory = parent_of(keys[i]);
     const std::string hash = redis_key("h", directory);
@@ -258,17 +269,29 @@ Status RedisExchange::look_up_some(Lease& lease, const std::vector<std::string>&
     lease->append(words);
   }
   lease->append({"GET", prefix_ + "x"});
-  RedisAnswers answers;
-  SHADOWIB_TRY(ask(lease, asked + 1, RedisConnection::kPatienceMs, &answers, "look up", keys[first]));
+  return asked;
+}
+
+Status RedisExchange::take_values(const RedisAnswers& answers, std::size_t answer,
+                                  const std::vector<std::string>& keys, std::size_t first, std::size_t end,
+                                  std::vector<std::string>* values, std::vector<bool>* found) {
   SHADOWIB_TRY(check_word(*answers.back(), "look up", keys[first]));
   std::size_t i = first;
-  for (const auto& answer : answers)
-    for (const auto& item : answer->items) {
+  for (; answer < answers.size(); ++answer)
+    for (const auto& item : answers[answer]->items) {
       if (i == end) break;
       (*found)[i] = item->kind == RedisReply::Kind::kText;
       (*values)[i++] = std::move(item->text);
     }
   return i == end ? Status() : redis_error(shown_, "too few values", "look up", keys[first]);
+}
+
+Status RedisExchange::look_up_some(Lease& lease, const std::vector<std::string>& keys, std::size_t first,
+                                   std::size_t end, std::vector<std::string>* values, std::vector<bool>* found) {
+  const std::size_t asked = append_lookup(lease, keys, first, end);
+  RedisAnswers answers;
+  SHADOWIB_TRY(ask(lease, asked, RedisConnection::kPatienceMs, &answers, "look up", keys[first]));
+  return take_values(answers, 0, keys, first, end, values, found);
 }
 
 const RedisReply* item(const RedisReply* reply, std::size_t i) {
@@ -383,7 +406,10 @@ Status RedisExchange::do_entered(std::string_view name, std::vector<std::string>
   return {};
 }
 
-Status RedisExchange::do_watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) {
+// Waits, and then looks up `keys`, if there are some, in one exchange with the server.
+Status RedisExchange::watch_once(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd,
+                                 const std::vector<std::string>& keys, std::vector<std::string>* values,
+                                 std::vector<bool>* found) {
   const std::string subject(prefix), stream = redis_key("v", prefix);
   const Deadline deadline = Deadline::in_ms_or_never(timeout_ms);
   for (;;) {
@@ -396,11 +422,13 @@ Status RedisExchange::do_watch(std::string_view prefix, std::uint64_t* token, in
       lease->append({"XREAD", "COUNT", "1", "BLOCK", std::to_string(sleep_ms), "STREAMS", stream, id_of(*token)});
     else
       lease->append({"XREVRANGE", stream, "+", "-", "COUNT", "1"});
+    const std::size_t asked = 2 + (keys.empty() ? 0 : append_lookup(lease, keys, 0, keys.size()));
     RedisAnswers answers;
     bool cancelled = false;
-    SHADOWIB_TRY(ask(lease, 2, sleep_ms + kLateMs, &answers, "watch", subject, cancel_fd, &cancelled));
+    SHADOWIB_TRY(ask(lease, asked, sleep_ms + kLateMs, &answers, "watch", subject, cancel_fd, &cancelled));
     if (cancelled) return {};
     SHADOWIB_TRY(check_word(*answers[0], "watch", subject));
+    if (!keys.empty()) SHADOWIB_TRY(take_values(answers, 2, keys, 0, keys.size(), values, found));
     const std::string* id = entry_in(*answers[1], sleeps);
     const std::uint64_t now = id != nullptr ? token_of(*id) : *token == 0 ? kNoEntry : *token;
     if (now != *token) {
@@ -409,6 +437,13 @@ Status RedisExchange::do_watch(std::string_view prefix, std::uint64_t* token, in
     }
     if (deadline.has_passed()) return unchanged(prefix, timeout_ms);
   }
+}
+
+Status RedisExchange::do_watch_and_lookup(std::string_view prefix, std::uint64_t* token, int timeout_ms,
+                                          const std::vector<std::string>& keys, std::vector<std::string>* values,
+                                          std::vector<bool>* found) {
+  if (keys.size() > kKeysAtOnce) return Exchange::do_watch_and_lookup(prefix, token, timeout_ms, keys, values, found);
+  return watch_once(prefix, token, timeout_ms, -1, keys, values, found);
 }
 
 }  // namespace
