@@ -122,8 +122,8 @@ class RedisExchange final : public Exchange {
   // Enters and waits in one exchange. *open: false if that has told nothing.
   Status enter_and_wait(const Entry& entry, int sleep_ms, int patience_ms, const std::string& aborted_from,
                         bool* open);
-  // The last entry of the abort key's stream before which this exchange has found no such key. Empty: of another key,
-  // or none.
+  // The last entry of the abort key's stream before which this exchange has found no such key. Its beginning if it has
+  // not looked for that key.
   std::string heard_of(std::string_view abort_key);
   // From an answer to "enter".
   void hear(std::string_view abort_key, const RedisReply& answer);
@@ -321,7 +321,7 @@ long long count_in(const RedisReply& answer, std::string_view name) {
 
 std::string RedisExchange::heard_of(std::string_view abort_key) {
   SpinGuard guard(heard_lock_);
-  return heard_key_ == abort_key ? heard_id_ : std::string();
+  return heard_key_ == abort_key && !heard_id_.empty() ? heard_id_ : "0-0";
 }
 
 void RedisExchange::hear(std::string_view abort_key, const RedisReply& answer) {
@@ -368,10 +368,9 @@ Status RedisExchange::do_barrier(std::string_view name, std::string_view member,
   const int patience_ms = std::min(std::max(timeout_ms, 0) + kLateMs, RedisConnection::kPatienceMs);
   const Entry entry{
       name, member, abort_key, n, std::to_string(n), redis_key("o", name), redis_key("v", parent_of(abort_key))};
-  const std::string from = abort_key.empty() ? "0-0" : heard_of(abort_key);
-  if (!from.empty() && timeout_ms > 0) {
+  if (timeout_ms > 0) {
     bool open = false;
-    SHADOWIB_TRY(enter_and_wait(entry, std::min(timeout_ms, kSleepMs), patience_ms, from, &open));
+    SHADOWIB_TRY(enter_and_wait(entry, std::min(timeout_ms, kSleepMs), patience_ms, heard_of(abort_key), &open));
     if (open) return {};
   }
   for (;;) {
