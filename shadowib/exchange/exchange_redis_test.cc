@@ -327,6 +327,11 @@ std::string info(RedisConnection& connection, const char* section, const std::st
   return said.substr(begin, said.find_first_of(",\r", begin) - begin);
 }
 
+// How often the server has read from a connection, this time included.
+long long reads(RedisConnection& connection) {
+  return std::atoll(info(connection, "stats", "total_reads_processed:").c_str());
+}
+
 TEST_F(Redis, ARequestReachesAllWhoWaitAndNobodyPolls) {
   constexpr int kWatchers = 64;
   const RedisServer server;
@@ -376,11 +381,23 @@ TEST_F(Redis, ABarrierCostsAMemberOneExchange) {
     for (std::thread& member : members) member.join();
   };
   pass_all(0, 1);
-  const auto reads = [&] { return std::atoll(info(*looks, "stats", "total_reads_processed:").c_str()); };
-  const long long before = reads();
+  const long long before = reads(*looks);
   ASSERT_GT(before, 0);
   pass_all(1, 1 + kBarriers);
-  EXPECT_LE(reads() - before, kBarriers * kMembers + 1) << "one of them is this question";
+  EXPECT_LE(reads(*looks) - before, kBarriers * kMembers + 1) << "one of them is this question";
+}
+
+TEST_F(Redis, ABarrierThatStaysShutIsAskedForOnce) {
+  const RedisServer server;
+  RedisPlace place;
+  std::unique_ptr<RedisConnection> looks;
+  ASSERT_TRUE(parse_redis_uri(server.uri(), &place).ok());
+  ASSERT_TRUE(RedisConnection::open(place, 10000, &looks).ok());
+  auto exchange = opened(server);
+  ASSERT_TRUE(exchange->barrier("b/0", "0", 1, 20000, "abort").ok());  // the server knows the script
+  const long long before = reads(*looks);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(exchange->barrier("b/1", "0", 2, 5, "round/abort").code(), Code::kTimeout);
+  EXPECT_LE(reads(*looks) - before, 10 + 1) << "one of them is this question";
 }
 
 TEST_F(Redis, AForgottenScriptIsSentAgainAtABarrier) {

@@ -119,11 +119,12 @@ class RedisExchange final : public Exchange {
   };
   void append_wait(Lease& lease, const Entry& entry, int sleep_ms, std::string_view opened_from,
                    std::string_view aborted_from);
-  // Enters and waits in one exchange. *open: false if that has told nothing.
+  // What a member hears when it has entered and waited in one exchange. kNothing: until sleep_ms had passed.
+  enum class Heard : std::uint8_t { kOpen, kNothing, kSomething };
   Status enter_and_wait(const Entry& entry, int sleep_ms, int patience_ms, const std::string& aborted_from,
-                        bool* open);
-  // The last entry of the abort key's stream before which this exchange has found no such key. Its beginning if it has
-  // not looked for that key.
+                        Heard* heard);
+  // The last entry of the abort key's stream before which this exchange has found no such key. Its beginning if it
+  // has not looked for that key.
   std::string heard_of(std::string_view abort_key);
   // From an answer to "enter".
   void hear(std::string_view abort_key, const RedisReply& answer);
@@ -344,7 +345,8 @@ void RedisExchange::append_wait(Lease& lease, const Entry& entry, int sleep_ms, 
 // A barrier's stream has no entry before somebody finds all there. That of the abort key has entries: one that is
 // newer than the last before which there was no such key ends the wait.
 Status RedisExchange::enter_and_wait(const Entry& entry, int sleep_ms, int patience_ms,
-                                     const std::string& aborted_from, bool* open) {
+                                     const std::string& aborted_from, Heard* heard) {
+  *heard = Heard::kSomething;
   Lease lease(pool_);
   SHADOWIB_TRY(lease.take(patience_ms));
   lease->append({"EVALSHA", script_, "0", place_.prefix, word_, "come", entry.name, entry.member, entry.wanted});
@@ -358,7 +360,10 @@ Status RedisExchange::enter_and_wait(const Entry& entry, int sleep_ms, int patie
   }
   const bool complete = answers[0]->number >= entry.n;
   SHADOWIB_TRY(ask(lease, 1, sleep_ms + kLateMs, &answers, "wait at barrier", entry.name));
-  *open = complete || count_in(*answers[0], entry.opened) >= entry.n;
+  if (complete || count_in(*answers[0], entry.opened) >= entry.n)
+    *heard = Heard::kOpen;
+  else if (answers[0]->kind == RedisReply::Kind::kNil)
+    *heard = Heard::kNothing;
   return {};
 }
 
@@ -369,9 +374,11 @@ Status RedisExchange::do_barrier(std::string_view name, std::string_view member,
   const Entry entry{
       name, member, abort_key, n, std::to_string(n), redis_key("o", name), redis_key("v", parent_of(abort_key))};
   if (timeout_ms > 0) {
-    bool open = false;
-    SHADOWIB_TRY(enter_and_wait(entry, std::min(timeout_ms, kSleepMs), patience_ms, heard_of(abort_key), &open));
-    if (open) return {};
+    Heard heard{};
+    const int sleep_ms = std::min(timeout_ms, kSleepMs);
+    SHADOWIB_TRY(enter_and_wait(entry, sleep_ms, patience_ms, heard_of(abort_key), &heard));
+    if (heard == Heard::kOpen) return {};
+    if (heard == Heard::kNothing && sleep_ms == timeout_ms) return incomplete(name, n, timeout_ms);
   }
   for (;;) {
     std::unique_ptr<RedisReply> entered;
