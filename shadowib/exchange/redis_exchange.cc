@@ -299,11 +299,9 @@ const RedisReply* item(const RedisReply* reply, std::size_t i) {
   return reply != nullptr && i < reply->items.size() ? reply->items[i].get() : nullptr;
 }
 
-// The id of the only entry in an answer to XREVRANGE, [[id, fields]], or to XREAD, [[stream, [[id, fields]]]]. Null:
-// no entry.
-const std::string* entry_in(const RedisReply& answer, bool of_xread) {
-  const RedisReply* entries = of_xread ? item(item(&answer, 0), 1) : &answer;
-  const RedisReply* id = item(item(entries, 0), 0);
+// The id of the only entry in an answer to XREVRANGE, [[id, fields]]. Null: no entry.
+const std::string* entry_in(const RedisReply& answer) {
+  const RedisReply* id = item(item(&answer, 0), 0);
   return id != nullptr ? &id->text : nullptr;
 }
 
@@ -426,16 +424,16 @@ Status RedisExchange::watch_once(std::string_view prefix, std::uint64_t* token, 
     lease->append({"GET", prefix_ + "x"});
     if (sleeps)
       lease->append({"XREAD", "COUNT", "1", "BLOCK", std::to_string(sleep_ms), "STREAMS", stream, id_of(*token)});
-    else
-      lease->append({"XREVRANGE", stream, "+", "-", "COUNT", "1"});
-    const std::size_t asked = 2 + (keys.empty() ? 0 : append_lookup(lease, keys, 0, keys.size()));
+    lease->append({"XREVRANGE", stream, "+", "-", "COUNT", "1"});
+    const std::size_t last = sleeps ? 2 : 1;
+    const std::size_t asked = last + 1 + (keys.empty() ? 0 : append_lookup(lease, keys, 0, keys.size()));
     RedisAnswers answers;
     bool cancelled = false;
     SHADOWIB_TRY(ask(lease, asked, sleep_ms + kLateMs, &answers, "watch", subject, cancel_fd, &cancelled));
     if (cancelled) return {};
     SHADOWIB_TRY(check_word(*answers[0], "watch", subject));
-    if (!keys.empty()) SHADOWIB_TRY(take_values(answers, 2, keys, 0, keys.size(), values, found));
-    const std::string* id = entry_in(*answers[1], sleeps);
+    if (!keys.empty()) SHADOWIB_TRY(take_values(answers, last + 1, keys, 0, keys.size(), values, found));
+    const std::string* id = entry_in(*answers[last]);
     const std::uint64_t now = id != nullptr ? token_of(*id) : *token == 0 ? kNoEntry : *token;
     if (now != *token) {
       *token = now;

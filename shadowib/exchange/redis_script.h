@@ -45,7 +45,8 @@ end
 -- How many have entered.
 if operation == 'come' then return enter(ARGV[4], ARGV[5], ARGV[6]) end
 
-local function changed(directory) call('XADD', P .. 'v:' .. directory, 'MAXLEN', 1, '*', 'k', '') end
+-- Whole blocks of entries go at a time. With one entry each change would look at all of a block that have gone.
+local function changed(directory) call('XADD', P .. 'v:' .. directory, 'MAXLEN', '~', 1, '*', 'k', '') end
 if operation == 'publish' then
   local directory, name = split(ARGV[4])
   if call('HSET', P .. 'h:' .. directory, name, ARGV[5]) == 1 then link(directory) end
