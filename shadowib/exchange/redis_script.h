@@ -44,13 +44,26 @@ local function enter(barrier, member, wanted)
 end
 -- How many have entered.
 if operation == 'come' then return enter(ARGV[4], ARGV[5], ARGV[6]) end
+-- The same, whether the abort key is there, and from where the two streams are to be waited for.
+if operation == 'enter' then
+  local count, opened = enter(ARGV[4], ARGV[5], ARGV[6]), P .. 'o:' .. ARGV[4]
+  if ARGV[7] == '' then return {count, 0, latest(opened), '0-0'} end
+  local directory, name = split(ARGV[7])
+  return {count, call('HEXISTS', P .. 'h:' .. directory, name), latest(opened), latest(P .. 'v:' .. directory)}
+end
 
 -- Whole blocks of entries go at a time. With one entry each change would look at all of a block that have gone.
 local function changed(directory) call('XADD', P .. 'v:' .. directory, 'MAXLEN', '~', 1, '*', 'k', '') end
-if operation == 'publish' then
+if operation == 'publish' or operation == 'claim' then
   local directory, name = split(ARGV[4])
-  if call('HSET', P .. 'h:' .. directory, name, ARGV[5]) == 1 then link(directory) end
-  changed(directory)
+  local added = call(operation == 'claim' and 'HSETNX' or 'HSET', P .. 'h:' .. directory, name, ARGV[5])
+  if added == 1 then link(directory) end
+  if added == 1 or operation == 'publish' then changed(directory) end
+  return operation == 'publish' and 1 or added
+end
+if operation == 'remove' then
+  local directory, name = split(ARGV[4])
+  if call('HDEL', P .. 'h:' .. directory, name) == 1 then changed(directory) end
   return 1
 end
 
@@ -65,6 +78,14 @@ local function holds(directory)
   end
   return false
 end
+if operation == 'list' then
+  local names = call('HKEYS', P .. 'h:' .. ARGV[4])
+  for _, name in ipairs(call('SMEMBERS', P .. 's:' .. ARGV[4])) do
+    if holds(join(ARGV[4], name)) then names[#names + 1] = name end
+  end
+  return names
+end
+
 local function drop(directory)
   for _, name in ipairs(call('SMEMBERS', P .. 's:' .. directory)) do drop(join(directory, name)) end
   for _, name in ipairs(call('SMEMBERS', P .. 'e:' .. directory)) do
@@ -73,42 +94,12 @@ local function drop(directory)
   end
   call('UNLINK', P .. 'h:' .. directory, P .. 's:' .. directory, P .. 'v:' .. directory, P .. 'e:' .. directory)
 end
-
-local operations = {}
--- How many have entered, whether the abort key is there, and from where the two streams are to be waited for.
-function operations.enter(barrier, member, wanted, abort)
-  local count = enter(barrier, member, wanted)
-  if abort == '' then return {count, 0, latest(P .. 'o:' .. barrier), '0-0'} end
-  local directory, name = split(abort)
-  return {count, call('HEXISTS', P .. 'h:' .. directory, name), latest(P .. 'o:' .. barrier),
-          latest(P .. 'v:' .. directory)}
-end
-function operations.claim(key, value)
-  local directory, name = split(key)
-  if call('HSETNX', P .. 'h:' .. directory, name, value) == 0 then return 0 end
-  link(directory)
-  changed(directory)
-  return 1
-end
-function operations.remove(key)
-  local directory, name = split(key)
-  if call('HDEL', P .. 'h:' .. directory, name) == 1 then changed(directory) end
-  return 1
-end
-function operations.list(directory)
-  local names = call('HKEYS', P .. 'h:' .. directory)
-  for _, name in ipairs(call('SMEMBERS', P .. 's:' .. directory)) do
-    if holds(join(directory, name)) then names[#names + 1] = name end
-  end
-  return names
-end
-function operations.drop(directory)
-  drop(directory)
-  local above, name = split(directory)
+if operation == 'drop' then
+  drop(ARGV[4])
+  local above, name = split(ARGV[4])
   call('SREM', P .. 's:' .. above, name)
   return 1
 end
-return operations[operation](ARGV[4], ARGV[5], ARGV[6], ARGV[7])
 )lua";
 
 }  // namespace shadowib
