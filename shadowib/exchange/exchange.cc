@@ -87,6 +87,17 @@ Status Exchange::publish_alike(std::string_view key, std::string_view value) {
   return do_publish_alike(key, value);
 }
 
+Status Exchange::publish_all(const std::vector<Value>& values) {
+  for (const Value& value : values) SHADOWIB_TRY(begin_put(value.key, value.value));
+  return values.empty() ? Status() : do_publish_all(values);
+}
+
+Status Exchange::do_publish_all(const std::vector<Value>& values) {
+  for (const Value& value : values)
+    SHADOWIB_TRY(value.alike ? do_publish_alike(value.key, value.value) : do_publish(value.key, value.value));
+  return {};
+}
+
 Status Exchange::claim(std::string_view key, std::string_view value) {
   SHADOWIB_TRY(begin_put(key, value));
   return do_claim(key, value);

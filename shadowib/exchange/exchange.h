@@ -34,6 +34,14 @@ class Exchange {
   // watch may take it for the key's equal value from before a removal.
   Status publish_alike(std::string_view key, std::string_view value);
 
+  // Publishes several values in their order, `alike` ones as publish_alike() does. An engine may send them together.
+  // When it fails, some of them may have been published.
+  struct Value {
+    std::string key, value;
+    bool alike = false;
+  };
+  Status publish_all(const std::vector<Value>& values);
+
   // values[i] is the value of keys[i]; found[i] tells whether there is one. A missing key is not an error.
   Status lookup(const std::vector<std::string>& keys, std::vector<std::string>* values, std::vector<bool>* found);
 
@@ -94,14 +102,15 @@ class Exchange {
   static Status incomplete(std::string_view barrier, int n, int timeout_ms);
   static Status unchanged(std::string_view prefix, int timeout_ms);
 
-  // Does do_watch() and then do_lookup(). An engine may do both in one.
+  // Publishes one after the other, and does do_watch() and then do_lookup(). An engine may do it in one.
+  virtual Status do_publish_all(const std::vector<Value>& values);
   virtual Status do_watch_and_lookup(std::string_view prefix, std::uint64_t* token, int timeout_ms,
                                      const std::vector<std::string>& keys, std::vector<std::string>* values,
                                      std::vector<bool>* found);
 
  private:
   // The work of an engine: keys are valid, values not too large, *values, *found and *names empty, there is a key to
-  // look up, and names may be in any order.
+  // look up and a value to publish, and names may be in any order.
   virtual Status do_publish(std::string_view key, std::string_view value) = 0;
   virtual Status do_publish_alike(std::string_view key, std::string_view value) { return do_publish(key, value); }
   virtual Status do_lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,

@@ -394,6 +394,30 @@ TEST_P(ExchangeContract, EqualValuesOfManyAreEachUnderItsKey) {
 }
 
 // Who waits for two is let through by the second, whatever the second waits for.
+TEST_P(ExchangeContract, SeveralValuesArePublishedInTheirOrder) {
+  auto other = open();
+  const std::string large(200000, 'x');
+  std::vector<Exchange::Value> values;
+  for (int i = 0; i < 40; ++i) {
+    const std::string number = std::to_string(i);
+    values.push_back({key("all/d" + number + "/a"), i % 20 == 0 ? large : number, i % 3 == 0});
+  }
+  values.push_back({key("all/d1/a"), "the last of two"});
+  ASSERT_TRUE(exchange_->publish_all(values).ok());
+  std::string value;
+  bool found = false;
+  for (int i = 0; i < 40; ++i) {
+    const std::string number = std::to_string(i);
+    EXPECT_TRUE(other->get(key("all/d" + number + "/a"), &value, &found).ok());
+    EXPECT_TRUE(found) << i;
+    EXPECT_EQ(value, i == 1 ? "the last of two" : i % 20 == 0 ? large : number) << i;
+  }
+  EXPECT_TRUE(exchange_->publish_all({}).ok());
+  EXPECT_EQ(exchange_->publish_all({{key("all/e"), "1"}, {key("all/../f"), "2"}}).code(), Code::kUsage);
+  EXPECT_TRUE(other->get(key("all/e"), &value, &found).ok());
+  EXPECT_FALSE(found) << "keys are looked at first";
+}
+
 TEST_P(ExchangeContract, MembersOfABarrierMayWaitForDifferentNumbers) {
   std::atomic<bool> begun{false};
   std::thread two([&] {

@@ -400,6 +400,30 @@ TEST_F(Redis, ABarrierThatStaysShutIsAskedForOnce) {
   EXPECT_LE(reads(*looks) - before, 10 + 1) << "one of them is this question";
 }
 
+TEST_F(Redis, SeveralValuesAreOneRequest) {
+  const RedisServer server;
+  RedisPlace place;
+  std::unique_ptr<RedisConnection> looks;
+  ASSERT_TRUE(parse_redis_uri(server.uri(), &place).ok());
+  ASSERT_TRUE(RedisConnection::open(place, 10000, &looks).ok());
+  auto exchange = opened(server);
+  RedisAnswers answers;
+  std::string value;
+  bool found = false;
+  for (const bool forgotten : {true, false}) {  // the server does not know the script at first
+    const long long before = reads(*looks);
+    EXPECT_TRUE(exchange->publish_all({{"a/b", "1"}, {"c", forgotten ? "2" : "3"}, {"a/d/e", "4", true}}).ok());
+    if (!forgotten) {
+      EXPECT_LE(reads(*looks) - before, 1 + 1) << "one of them is this question";
+    }
+    EXPECT_TRUE(exchange->get("c", &value, &found).ok());
+    EXPECT_EQ(value, forgotten ? "2" : "3");
+  }
+  looks->append({"SET", "test:x", "of another life"});
+  ASSERT_TRUE(looks->exchange(1, 10000, &answers).ok());
+  EXPECT_EQ(exchange->publish_all({{"a/b", "1"}, {"c", "5"}}).code(), Code::kIo);
+}
+
 TEST_F(Redis, AForgottenScriptIsSentAgainAtABarrier) {
   const RedisServer server;
   RedisPlace place;

@@ -77,6 +77,7 @@ class RedisExchange final : public Exchange {
 
  private:
   Status do_publish(std::string_view key, std::string_view value) override { return put("publish", key, value); }
+  Status do_publish_all(const std::vector<Value>& values) override;
   Status do_claim(std::string_view key, std::string_view value) override { return put("claim", key, value); }
   Status do_lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
                    std::vector<bool>* found) override;
@@ -167,20 +168,27 @@ Status RedisExchange::ask(Lease& lease, std::size_t count, int patience_ms, Redi
   return {};
 }
 
+// The server was started anew, or told to forget scripts.
+bool forgot_script(const RedisAnswers& answers) {
+  return std::any_of(answers.begin(), answers.end(), [](const std::unique_ptr<RedisReply>& answer) {
+    return answer->is_error() && answer->text.starts_with("NOSCRIPT");
+  });
+}
+
 Status RedisExchange::run(std::initializer_list<std::string_view> words, const char* what, std::string_view subject,
                           std::unique_ptr<RedisReply>* answer, int patience_ms) {
   Lease lease(pool_);
   SHADOWIB_TRY(lease.take(patience_ms));
   RedisAnswers answers;
   for (const bool again : {false, true}) {
-    // The whole script, once more, if the server has forgotten it: it was started anew, or told to.
+    // The whole script, once more, if the server has forgotten it.
     std::vector<std::string_view> all{again ? "EVAL" : "EVALSHA",
                                       again ? std::string_view(kRedisScript) : std::string_view(script_), "0",
                                       place_.prefix, word_};
     all.insert(all.end(), words);
     lease->append(all);
     Status status = ask(lease, 1, patience_ms, &answers, what, subject);
-    if (!again && !answers.empty() && answers[0]->is_error() && answers[0]->text.starts_with("NOSCRIPT")) continue;
+    if (!again && forgot_script(answers)) continue;
     SHADOWIB_TRY(status);
     break;
   }
@@ -227,6 +235,20 @@ Status RedisExchange::put(const char* operation, std::string_view key, std::stri
   SHADOWIB_TRY(run({operation, key, value}, operation, key, &answer));
   if (answer->number == 1) return {};
   return taken(key);
+}
+
+Status RedisExchange::do_publish_all(const std::vector<Value>& values) {
+  RedisAnswers answers;
+  {
+    Lease lease(pool_);
+    SHADOWIB_TRY(lease.take(RedisConnection::kPatienceMs));
+    for (const Value& value : values)
+      lease->append({"EVALSHA", script_, "0", place_.prefix, word_, "publish", value.key, value.value});
+    const Status status =
+        ask(lease, values.size(), RedisConnection::kPatienceMs, &answers, "publish", values.front().key);
+    if (!forgot_script(answers)) return status;
+  }
+  return Exchange::do_publish_all(values);
 }
 
 Status RedisExchange::do_remove(std::string_view key) {
@@ -353,8 +375,7 @@ Status RedisExchange::enter_and_wait(const Entry& entry, int sleep_ms, int patie
   const Status status = ask(lease, 1, patience_ms, &answers, "enter barrier", entry.name);
   if (!status.ok()) {
     lease.drop();  // the second answer may come late
-    const bool forgotten = !answers.empty() && answers[0]->is_error() && answers[0]->text.starts_with("NOSCRIPT");
-    return forgotten ? Status() : status;
+    return forgot_script(answers) ? Status() : status;
   }
   const bool complete = answers[0]->number >= entry.n;
   SHADOWIB_TRY(ask(lease, 1, sleep_ms + kLateMs, &answers, "wait at barrier", entry.name));
