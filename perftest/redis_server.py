@@ -26,6 +26,14 @@ class RedisServer:
     def __enter__(self):
         return self.uri
 
+    @staticmethod
+    def told(uri, field):
+        """A number of the server's INFO."""
+        with socket.create_connection(("127.0.0.1", int(uri.split(":")[2].split("/")[0]))) as s:
+            s.sendall(b"INFO all\r\nQUIT\r\n")
+            said = b"".join(iter(lambda: s.recv(65536), b"")).decode()
+        return int(next(line.split(":")[1] for line in said.splitlines() if line.startswith(field + ":")))
+
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait()

@@ -59,6 +59,7 @@ def messages(case: Case, kind: str) -> str:
     few, many = (members.measure_messages(options_of(case, 1 if quick else 3), kind, count) for count in ((64, 256) if quick else (256, 2048)))
     case.figures.update({"few": few, "many": many})
     text = ", ".join(f"{row['members']}: {row['calls']:.0f} calls, {row['sleeps']:.0f} sleeps, {row['least_seconds']:.2f} s, {row['cpu_s']:.2f} s CPU"
+                     + (f", {row['requests']:.1f} requests" if row["requests"] else "")
                      for row in (few, many))
     case.note(text)
     check(many["calls"] <= (CALLS_GROWTH_ONCE if quick else CALLS_GROWTH) * few["calls"], f"a member makes {many['calls'] / few['calls']:.2f} times as many system calls: {text}")
