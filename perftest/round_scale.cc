@@ -104,8 +104,7 @@ class Member {
     for (const char* name : {"50", "60"}) barrier(name);
     publish_alike(of_round("files/" + me_), std::string(kFilesBytes, 'f'));
     publish(of_round("fds/" + me_), std::string(kTableBytes, 'd'));
-    wait_for("go");
-    get(of_round("memory/" + me_));
+    wait_for("go", of_round("memory/" + me_));
     publish(of_round("saved/" + me_), std::string(400, 's'));
     wait_for("outcome");
     round_operations_ = exchange_->operations() - before - repeats_;  // as a member logs them
@@ -116,8 +115,9 @@ class Member {
 
   void restart() {
     open(true);
-    get(next("control/checkpoint"));
-    get(next("control/status"));
+    std::vector<std::string> values;
+    std::vector<bool> found;
+    must("lookup", exchange_->lookup({next("control/checkpoint"), next("control/status")}, &values, &found));
     publish(next("member/" + me_), std::string(200, 'm'));
     // A device of ib2tcp, its context and what peers need.
     must("claim", exchange_->claim(next("ib2tcp/lid/" + std::to_string(index_ + 1)), "claimed"));
@@ -173,13 +173,13 @@ class Member {
       check_others();
     }
   }
-  void wait_for(const char* name) {
+  void wait_for(const char* name, const std::string& beside = "") {
     std::uint64_t token = 0;
-    std::vector<std::string> values;
+    std::vector<std::string> keys{of_round(name), of_round("abort")}, values;
+    if (!beside.empty()) keys.push_back(beside);
     for (std::vector<bool> found;;) {
-      const Status status = exchange_->watch(of_round(""), &token, slice_ms(), -1);
+      const Status status = exchange_->watch_and_lookup(of_round(""), &token, slice_ms(), keys, &values, &found);
       if (!status.ok() && status.code() != Code::kTimeout) give_up("watch", status);
-      must("lookup", exchange_->lookup({of_round(name), of_round("abort")}, &values, &found));
       if (found[0]) return;
       if (found[1] || !status.ok()) check_others();
     }

@@ -212,11 +212,25 @@ Status fill_job_info(JobInfo* info) {
 }
 
 std::uint64_t latest_request(Exchange* exchange, const char* epoch, const char* name) {
-  std::string text;
-  bool found = false;
-  Fields fields;
-  if (!exchange->get(std::string(epoch) + "/control/" + name, &text, &found).ok() || !found) return 0;
-  return decode_fields(text, &fields) ? field_number(fields, "n") : 0;
+  std::uint64_t number = 0;
+  look_up_requests(exchange, epoch, {{name, &number}});
+  return number;
+}
+
+void look_up_requests(Exchange* exchange, const char* epoch, std::initializer_list<RequestNumber> requests) {
+  std::vector<std::string> keys, values;
+  std::vector<bool> found;
+  for (const RequestNumber& request : requests) {
+    *request.number = 0;
+    keys.push_back(std::string(epoch) + "/control/" + request.name);
+  }
+  if (!exchange->lookup(keys, &values, &found).ok()) return;
+  std::size_t i = 0;
+  for (const RequestNumber& request : requests) {
+    Fields fields;
+    if (found[i] && decode_fields(values[i], &fields)) *request.number = field_number(fields, "n");
+    ++i;
+  }
 }
 
 namespace {
@@ -234,8 +248,7 @@ Status try_to_enter(JobInfo* info, Exchange** exchange, int* alive_lock, std::ui
   if (status.ok()) status = choose_epoch(info, opened.get(), waits);
   std::vector<std::string> members;
   if (status.ok()) {
-    *last_request = latest_request(opened.get(), info->epoch, "checkpoint");
-    *last_status = latest_request(opened.get(), info->epoch, "status");
+    look_up_requests(opened.get(), info->epoch, {{"checkpoint", last_request}, {"status", last_status}});
     status = opened->list(std::string(info->epoch) + "/member", &members);
   }
   if (status.ok() && is_in_cluster()) status = enter_cluster(*info, *opened, members, waits);

@@ -26,5 +26,10 @@ void record_member(const std::string& lock_path);  // that this process has join
 Status publish_fields(const std::string& key, const Fields& fields);
 // The numbers of the latest requests; 0 if none.
 std::uint64_t latest_request(Exchange* exchange, const char* epoch, const char* name);
+struct RequestNumber {
+  const char* name;
+  std::uint64_t* number;
+};
+void look_up_requests(Exchange* exchange, const char* epoch, std::initializer_list<RequestNumber> requests);
 
 }  // namespace shadowib

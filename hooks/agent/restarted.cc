@@ -130,8 +130,10 @@ Status enter_new_generation() {
   tie_alive_lock_to_memory(g_agent.alive_lock);
   reserve_spare_descriptors();
   g_agent.closed_descriptors = 0;
-  g_agent.last_request = latest_request(g_job.exchange, g_job.info.epoch, "checkpoint");
-  g_agent.last_status = latest_request(g_job.exchange, g_job.info.epoch, "status");
+  std::uint64_t last_request = 0, last_status = 0;
+  look_up_requests(g_job.exchange, g_job.info.epoch, {{"checkpoint", &last_request}, {"status", &last_status}});
+  g_agent.last_request = last_request;
+  g_agent.last_status = last_status;
   if (is_in_cluster() && g_job.info.recovery != 0)
     SHADOWIB_TRY(begin_cluster_again(*g_job.exchange));
   else if (is_in_cluster())

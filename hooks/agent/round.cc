@@ -68,7 +68,6 @@ class Round {
   void add_phase(std::int64_t now);
   Status quiesce();
   Status inspect();
-  Status do_duty();
   std::string set_id() const { return to_hex(request_.set_id); }
   Status tell_host();
   Status start_keeper();
@@ -191,19 +190,10 @@ Status Round::inspect() {
   if (request_.forked) SHADOWIB_TRY(publish_fields(messages_.own("save"), {{"forked", "1"}}));
   SHADOWIB_TRY(g_job.exchange->publish_alike(messages_.own("files"), describe_mapped_files()));
   SHADOWIB_TRY(g_job.exchange->publish(messages_.own("fds"), table_));
-  std::string go;
-  SHADOWIB_TRY(messages_.wait_for_key("go", &go));
+  // What this member is to save of the memory it shares, and which files it is to compare.
+  std::string go, duty;
+  SHADOWIB_TRY(messages_.wait_for_key("go", &go, messages_.own("memory"), &duty));
   SHADOWIB_TRY(request_.take_choice(go));
-  return do_duty();
-}
-
-// What this member is to save of the memory it shares, and which files it is to compare, stands there when the
-// command has said "go".
-Status Round::do_duty() {
-  const std::string key = messages_.key("memory/" + std::to_string(g_job.info.member));
-  std::string duty;
-  bool found = false;
-  SHADOWIB_TRY(g_job.exchange->get(key, &duty, &found));
   compared_ = compare_files(duty);
   SHADOWIB_TRY(add_comparisons(compared_, &table_));
   return shared_.open(table_, duty);

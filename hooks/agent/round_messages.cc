@@ -144,25 +144,33 @@ Status RoundMessages::barrier(const std::string& name) {
   }
 }
 
-Status RoundMessages::wait_for_key(const char* name, std::string* value) {
-  const std::vector<std::string> keys{key(name), abort_key_};
-  std::uint64_t token = 0;  // with which the first watch returns at once
+Status RoundMessages::wait_for_key(const char* name, std::string* value, const std::string& beside,
+                                   std::string* value_beside) {
+  std::vector<std::string> keys{key(name), abort_key_};
+  if (!beside.empty()) keys.push_back(beside);  // looked up after the first
+  std::uint64_t token = 0;                      // with which the first watch returns at once
   for (;;) {
-    const Status status = watch(&token, slice_ms());
-    if (!status.ok() && status.code() != Code::kTimeout) return status;
     std::vector<std::string> values;
     std::vector<bool> found;
-    SHADOWIB_TRY(g_job.exchange->lookup(keys, &values, &found));
+    const Status status = g_job.exchange->watch_and_lookup(prefix_, &token, slice_ms(), keys, &values, &found);
+    if (!status.ok() && status.code() != Code::kTimeout) return status;
     if (found[0]) {
       *value = std::move(values[0]);
+      if (!beside.empty()) *value_beside = std::move(values[2]);
       return {};
     }
     if (found[1] || !status.ok()) SHADOWIB_TRY(check_others());
   }
 }
 
-Status RoundMessages::watch(std::uint64_t* token, int timeout_ms) {
-  return g_job.exchange->watch(prefix_, token, timeout_ms, -1);
+Status RoundMessages::watch(std::uint64_t* token, int timeout_ms, const std::string& key, std::string* value,
+                            bool* found) {
+  std::vector<std::string> values;
+  std::vector<bool> there;
+  const Status status = g_job.exchange->watch_and_lookup(prefix_, token, timeout_ms, {key}, &values, &there);
+  *found = there[0];
+  *value = std::move(values[0]);
+  return status;
 }
 
 Status RoundMessages::claim_abort() {

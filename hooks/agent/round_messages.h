@@ -76,9 +76,12 @@ class RoundMessages {
   Status barrier(Phase phase);
   // One of several barriers of a phase.
   Status barrier(const std::string& name);
-  Status wait_for_key(const char* name, std::string* value);
-  // Until any key of this checkpoint changes (Exchange::watch); does not look whether waiting is in vain.
-  Status watch(std::uint64_t* token, int timeout_ms);
+  // `beside`: a key that is published before it, if at all.
+  Status wait_for_key(const char* name, std::string* value, const std::string& beside = "",
+                      std::string* value_beside = nullptr);
+  // Until any key of this checkpoint changes, and then looks up one (Exchange::watch_and_lookup); does not look
+  // whether waiting is in vain.
+  Status watch(std::uint64_t* token, int timeout_ms, const std::string& key, std::string* value, bool* found);
 
   // Why waiting is in vain: somebody has given up, the command is dead, or the time-out has run out.
   Status check_others();

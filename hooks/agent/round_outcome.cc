@@ -101,7 +101,10 @@ void RoundOutcome::await_decision() {
   for (bool alive = true;;) {
     std::string text;
     bool found = false;
-    Status status = g_job.exchange->get(messages_.key("outcome"), &text, &found);
+    // The first look does not wait, nor does that after the command has gone.
+    Status status =
+        messages_.watch(&token, alive ? RoundMessages::kSliceMs : 0, messages_.key("outcome"), &text, &found);
+    if (status.code() == Code::kTimeout) status = {};
     if (found && obey(text).ok() && kill_ourselves_) die();
     if (found) return;
     if (!alive && (status.ok() || !request_.kill || may_end_by_set())) return;
@@ -116,8 +119,7 @@ void RoundOutcome::await_decision() {
     }
     messages_.give_up_again();
     alive = messages_.command_alive();  // and look once more: it may have decided before it ended
-    if (status.ok()) status = messages_.watch(&token, alive ? RoundMessages::kSliceMs : 0);
-    if (!status.ok() && status.code() != Code::kTimeout) raw_sleep_ms(RoundMessages::kSliceMs);
+    if (!status.ok()) raw_sleep_ms(RoundMessages::kSliceMs);
   }
 }
 
