@@ -102,8 +102,8 @@ class Member {
     barrier("40.0");
     get(of_round("again/0"));
     for (const char* name : {"50", "60"}) barrier(name);
-    publish_alike(of_round("files/" + me_), std::string(kFilesBytes, 'f'));
-    publish(of_round("fds/" + me_), std::string(kTableBytes, 'd'));
+    publish_all({{of_round("files/" + me_), std::string(kFilesBytes, 'f'), true},
+                 {of_round("fds/" + me_), std::string(kTableBytes, 'd')}});
     wait_for("go", of_round("memory/" + me_));
     publish(of_round("saved/" + me_), std::string(400, 's'));
     wait_for("outcome");
@@ -123,8 +123,8 @@ class Member {
     must("claim", exchange_->claim(next("ib2tcp/lid/" + std::to_string(index_ + 1)), "claimed"));
     publish(next("ib2tcp/ep/" + std::to_string(index_ + 1)), std::string(100, 'e'));
     must("claim", exchange_->claim(next("lid/" + std::to_string(index_ + 1)), me_));
-    publish_alike(next("address/lid" + std::to_string(index_ + 1) + "/" + me_), "");
-    publish_alike(next("address/gid" + std::to_string(index_ + 1) + "/" + me_), "");
+    publish_all({{next("address/lid" + std::to_string(index_ + 1) + "/" + me_), "", true},
+                 {next("address/gid" + std::to_string(index_ + 1) + "/" + me_), "", true}});
     publish(next("rebuild/" + me_), std::string((static_cast<std::size_t>(scale_.queue_pairs) + 8) * 12, 'i'));
     pass("published");
     list(next("address/lid" + std::to_string(index_ + 1)));
@@ -155,6 +155,7 @@ class Member {
   void publish_alike(const std::string& name, const std::string& value) {
     must("publish", exchange_->publish_alike(name, value));
   }
+  void publish_all(const std::vector<Exchange::Value>& values) { must("publish", exchange_->publish_all(values)); }
   void list(const std::string& name) {
     std::vector<std::string> names;
     must("list", exchange_->list(name, &names));

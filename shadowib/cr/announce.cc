@@ -28,14 +28,15 @@ Status claim_lid(VirtualLid lid) {
 
 // Publishes that this member is to be found at a context's addresses, as others on the same adapter may be.
 Status publish_addresses(ShadowContext& context) {
-  std::string member = std::to_string(job_info().member);
+  const std::string member = std::to_string(job_info().member);
+  std::vector<Exchange::Value> values;
   SHADOWIB_TRY(claim_lids(context.ports));
   for (ShadowPort& port : context.ports) {
-    if (port.lid.value != 0) SHADOWIB_TRY(job_exchange()->publish_alike(address_key(port.lid) + "/" + member, ""));
+    if (port.lid.value != 0) values.push_back({address_key(port.lid) + "/" + member, "", true});
     for (const RecordedGid& gid : port.gids)
-      if (!gid.empty()) SHADOWIB_TRY(job_exchange()->publish_alike(address_key(gid.gid) + "/" + member, ""));
+      if (!gid.empty()) values.push_back({address_key(gid.gid) + "/" + member, "", true});
   }
-  return {};
+  return job_exchange()->publish_all(values);
 }
 
 Status publish_late_key(const char* kind, std::uint32_t pd, std::uint32_t id, std::uint32_t real) {
