@@ -1,5 +1,5 @@
-"""Clients as guests of saved servers: rping and ib_send_bw. A checkpoint waits for none of them, also not for a stopped one. After the
-restart the server of rping sees that all of them are dead, and serves new ones."""
+"""MW11: clients as guests of saved servers, rping and ib_send_bw. A checkpoint waits for none of them, also not for a stopped one. After the
+restart each server sees that its clients are dead. That of rping serves new ones; one of ib_send_bw serves one client, and ends."""
 import json
 import os
 import re
@@ -26,6 +26,10 @@ def start_guest(job: Job, role: str, words: list[str]) -> Program:
 
 def ping(port: int, count: str) -> list[str]:
     return ["rping", "-c", "-V", "-a", ADDRESS, "-p", str(port), "-C", count]
+
+
+def stream_words() -> list[str]:
+    return ["ib_send_bw", "-R", "-F", "-N", "-c", "RC", "-p", str(free_port()), "-n", MOST_SENDS]
 
 
 def guests_of(job: Job) -> int:
@@ -75,23 +79,31 @@ def clients_of_saved_servers(case: Case, count: int) -> str:
         if shutil.which(tool) is None:
             raise Skip(f"there is no {tool} here")
     job = Job(case)
-    port, stream_port = free_port(), free_port()
+    port = free_port()
     server = job.start("rping-server", ["rping", "-s", "-P", "-V", "-a", ADDRESS, "-p", str(port)])
-    stream = job.start("send-server", ["ib_send_bw", "-R", "-F", "-N", "-c", "RC", "-p", str(stream_port), "-n", MOST_SENDS])
-    wait_for("the servers", lambda: job.check_running() or listeners(job) == 2, PATIENCE)
+    streams = []
+    for i in range(count):
+        words = stream_words()
+        streams.append((job.start(f"send-server-{i}", words), words))
+        wait_for("the servers", lambda: job.check_running() or listeners(job) == len(streams) + 1, PATIENCE)  # a free port stays one
     guests: list[Program] = []
     for i in range(count):  # one by one: rping's server takes two requests that come at once for one
         guests.append(start_guest(job, f"rping-{i}", ping(port, ENDLESS)))
         all_served(job, guests, len(guests))
-    guests.append(start_guest(job, "send", ["ib_send_bw", "-R", "-F", "-N", "-c", "RC", "-p", str(stream_port), "-n", MOST_SENDS, ADDRESS]))
-    all_served(job, guests, count + 1)
-    check(guests_of(job) == count + 1, f"status shows {guests_of(job)} guests, not {count + 1}")
-    guests[0].process.send_signal(signal.SIGSTOP)
+    for i, (_, words) in enumerate(streams):
+        guests.append(start_guest(job, f"send-{i}", [*words, ADDRESS]))
+    all_served(job, guests, 2 * count)
+    check(guests_of(job) == 2 * count, f"status shows {guests_of(job)} guests, not {2 * count}")
+    stopped = (guests[0], guests[-1])  # one of each
+    for guest in stopped:
+        guest.process.send_signal(signal.SIGSTOP)
     job.checkpoint(kill=False)
     check(not any(guest.ended() for guest in guests), "a guest ended by a checkpoint of the servers")
-    guests[0].process.send_signal(signal.SIGCONT)
-    all_served(job, guests, count + 1)  # they go on, the one that was stopped too
-    guests[0].process.send_signal(signal.SIGSTOP)
+    for guest in stopped:
+        guest.process.send_signal(signal.SIGCONT)
+    all_served(job, guests, 2 * count)  # they go on, those that were stopped too
+    for guest in stopped:
+        guest.process.send_signal(signal.SIGSTOP)
     job.checkpoint()
     for guest in guests:
         ends_with_the_job(job, guest)
@@ -102,7 +114,9 @@ def clients_of_saved_servers(case: Case, count: int) -> str:
         check(not restart.ended(), f"the restart ended: {restart.text()[-2000:]}")
         return ended_services(server) - before >= count
     wait_for(f"the restarted server to see {count} dead peers", dead_peers, PATIENCE)
-    wait_for("the restarted ib_send_bw to see its peer dead", lambda: re.search("(?i)completion with error|failed status", stream.text()), PATIENCE)
+    for stream, _ in streams:
+        wait_for("a restarted ib_send_bw to see its peer dead", lambda: re.search("(?i)completion with error|failed status", stream.text()),  # pylint: disable=cell-var-from-loop
+                 PATIENCE)
     for i in range(count):
         guest = start_guest(job, f"new-{i}", [*ping(port, "20"), "-v"])
         job._wait(guest, PATIENCE)  # pylint: disable=protected-access
@@ -110,12 +124,12 @@ def clients_of_saved_servers(case: Case, count: int) -> str:
         check(pings == 20, f"{guest.role} had {pings} pings of 20 and exited with {guest.process.returncode}: {guest.text()[-2000:]}")
     job.command("checkpoint", job.name, "--kill")
     job._wait(restart, PATIENCE)  # pylint: disable=protected-access
-    return f"{count} guests of rping and one of ib_send_bw; after the restart {count} dead peers, {count} new guests served"
+    return f"{count} guests of rping, {count} of ib_send_bw; after the restart {2 * count} dead peers, {count} new guests served"
 
 
 def run() -> int:
     line = Line("disposable_clients", __doc__)
-    count = 2 if line.quick else 8
+    count = 2 if line.quick else 8  # of each
     line.case(f"{count} clients", lambda case: clients_of_saved_servers(case, count))
     return line.finish()
 
