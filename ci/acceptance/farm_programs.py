@@ -2,10 +2,12 @@
 
   ecm, cubes    small inputs: the answer is that of one process, and the one that is known
   refusals      wrong usage and input: the exit code and the message that the README tells
-  killed        workers are killed, the job is saved and killed, and restarted with another number of workers
+  killed        one of four workers is killed, again and again; then the job is saved, killed and restarted with 1, 2, 8, or 0 and later 2
+                workers, again and again
 
 ecm's numbers are made of known primes, and cubes' formulas are van der Waerden's, whose answers are known: W(4,5) = 55, W(3,10) = 97.
-So no answer depends on another run. If a farm ends before it could be killed, another one gets more work.
+So no answer depends on another run. With variables given a truth value, a formula that has no answer is one still, and takes less time.
+If a farm ends before it could be killed, another one gets more work.
 """
 import os
 import random
@@ -18,6 +20,11 @@ from task_farms import workers_of
 
 PATIENCE_S = 300
 ROUNDS = 3  # with more work each, until it lasts long enough
+WORKERS = 4
+KILLS = {True: 1, False: 50}
+RESTARTS = {True: [(0, 2)], False: [(1,), (2,), (8,), (0, 2)] * 5}  # workers that the restart makes, and that are asked for then
+# Van der Waerden's formulas whose answer is no, and variables that are given.
+CUBES = {True: ((10, 97), (11, 114), (12, 135)), False: ((13, 160, -80, 40), (13, 160, -80, -40), (13, 160, -80))}
 
 
 # Inputs with known answers.
@@ -58,9 +65,9 @@ def van_der_waerden(short: int, long: int, n: int) -> list[list[int]]:
             for step in range(1, (n - first) // (length - 1) + 1)]
 
 
-def formula(case: Case, short: int, long: int, n: int) -> tuple[str, list[list[int]]]:
-    clauses = van_der_waerden(short, long, n)
-    path = case.work / f"w{short}_{long}_{n}.cnf"
+def formula(case: Case, short: int, long: int, n: int, *given: int) -> tuple[str, list[list[int]]]:
+    clauses = van_der_waerden(short, long, n) + [[literal] for literal in given]
+    path = case.work / f"w{short}_{long}_{n}{''.join(f'_{literal}' for literal in given)}.cnf"
     path.write_text(f"c van der Waerden\np cnf {n} {len(clauses)}\n" + "".join(" ".join(map(str, c)) + " 0\n" for c in clauses))
     return str(path), clauses
 
@@ -145,7 +152,7 @@ class Farm:
 
     def __init__(self, case: Case, name: str, program: str, words: list[str], found):
         self.case, self.program, self.found = case, program, found
-        self.job = start(case, name, [case.line.program(program), *words], 2)
+        self.job = start(case, name, [case.line.program(program), *words], WORKERS)
 
     def advance(self, by: int):
         """Waits until it has found more."""
@@ -192,18 +199,25 @@ class Farm:
         wait_for("the workers' end", lambda: not workers_of(self.case, self.program), PATIENCE_S)
         return saved.stdout.strip().splitlines()[-1]
 
-    def restart(self, path: str, workers: int):
+    def restart(self, path: str, workers: tuple[int, ...]):
         # The files are cut to what they were, so that each line stands there once.
-        self.job.restart(path, options=("--workers", str(workers), "--files", "roll-back"))
-        self.has_workers(workers)
+        self.job.restart(path, options=("--workers", str(workers[0]), "--files", "roll-back"))
+        wait_for("the master", lambda: self.job.programs[-1].ended() or self.job.members(), PATIENCE_S)
+        self.has_workers(workers[0])
+        for more in workers[1:]:
+            if self.job.command("worker", self.job.name, "-n", str(more), check_code=False).returncode != 0:
+                check(self.job.programs[-1].ended(), "the farm takes no more workers")
+                raise Ended
+        self.has_workers(sum(workers))
 
     def has_workers(self, number: int):
         """Waits until it has so many, or has ended."""
         wait_for(f"{number} workers", lambda: len(workers_of(self.case, self.program)) == number or self.job.programs[-1].ended(), PATIENCE_S)
 
 
-def disturbed(case: Case, make, kills: int, restarts: list[int]) -> str:
+def disturbed(case: Case, make) -> str:
     """`make(attempt)`: a Farm, with more work each time, and what judges its end. One that ended too soon is judged as the others are."""
+    kills, restarts = KILLS[case.line.quick], RESTARTS[case.line.quick]
     for attempt in range(ROUNDS):
         farm, judge = make(attempt)
         source = case.random(f"kills{attempt}")
@@ -211,7 +225,7 @@ def disturbed(case: Case, make, kills: int, restarts: list[int]) -> str:
             for number in range(kills):
                 if number % 10 == 0:
                     farm.advance(1)
-                farm.has_workers(2)
+                farm.has_workers(WORKERS)
                 farm.kill_worker(source)
             for workers in restarts:
                 farm.advance(1)
@@ -223,47 +237,45 @@ def disturbed(case: Case, make, kills: int, restarts: list[int]) -> str:
             continue
         farm.job.finish(PATIENCE_S)
         judge(farm.job.output())
-        return f"{kills} workers killed, restarted with {', '.join(map(str, restarts))} workers, round {attempt}"
+        with_workers = ", ".join("+".join(map(str, workers)) for workers in restarts[:4])
+        return f"{kills} workers killed, {len(restarts)} restarts, with {with_workers} workers in turn, round {attempt}"
     raise Failure(f"{ROUNDS} farms ended before they could be disturbed")
 
 
-def killed_ecm(kills: int, restarts: list[int]):
-    def run(case: Case):
-        def make(attempt: int):
-            wanted = numbers(case.random(f"numbers{attempt}"), (8 + 4 * (kills + len(restarts))) << attempt)
-            path = case.work / f"numbers{attempt}"
-            path.write_text("\n".join(wanted))
-            farm = Farm(case, f"ecm{attempt}", "mw_ecm", ["--ecm-only", "--file", str(path)], lambda text: text.count(": factor "))
+def killed_ecm(case: Case) -> str:
+    quick = case.line.quick
 
-            def judge(text: str):
-                check(factorisations(text) == list(wanted.values()), f"wanted:\n{chr(10).join(wanted.values())}\ncame:\n{text[-6000:]}")
-            return farm, judge
-        return disturbed(case, make, kills, restarts)
-    return run
+    def make(attempt: int):
+        wanted = numbers(case.random(f"numbers{attempt}"), (8 + 4 * (KILLS[quick] + len(RESTARTS[quick]))) << attempt)
+        path = case.work / f"numbers{attempt}"
+        path.write_text("\n".join(wanted))
+        farm = Farm(case, f"ecm{attempt}", "mw_ecm", ["--ecm-only", "--file", str(path)], lambda text: text.count(": factor "))
+
+        def judge(text: str):
+            check(factorisations(text) == list(wanted.values()), f"wanted:\n{chr(10).join(wanted.values())}\ncame:\n{text[-6000:]}")
+        return farm, judge
+    return disturbed(case, make)
 
 
-def killed_cubes(kills: int, restarts: list[int]):
-    def run(case: Case):
-        def make(attempt: int):
-            path, _ = formula(case, 3, *((10, 97), (11, 114), (12, 135), (13, 160))[attempt + (0 if case.line.quick else 1)])
-            farm = Farm(case, f"cubes{attempt}", "mw_cubes", ["--exit-zero", "--conflicts", "1000", path],
-                        lambda text: text.count("cubes refuted"))
+def killed_cubes(case: Case) -> str:
+    def make(attempt: int):
+        path, _ = formula(case, 3, *CUBES[case.line.quick][attempt])
+        farm = Farm(case, f"cubes{attempt}", "mw_cubes", ["--exit-zero", "--conflicts", "1000", path],
+                    lambda text: text.count("cubes refuted"))
 
-            def judge(text: str):
-                check(answers(text) == ["s UNSATISFIABLE"], text[-3000:])
-            return farm, judge
-        return disturbed(case, make, kills, restarts)
-    return run
+        def judge(text: str):
+            check(answers(text) == ["s UNSATISFIABLE"], text[-3000:])
+        return farm, judge
+    return disturbed(case, make)
 
 
 def run() -> int:
     line = Line("farm_programs", __doc__.splitlines()[0])
-    quick = line.quick
     line.case("ecm", small_ecm)
     line.case("cubes", small_cubes)
     line.case("refusals", refusals)
-    line.case("ecm killed", killed_ecm(1 if quick else 50, [3] if quick else [1, 2, 8, 3] * 5))
-    line.case("cubes killed", killed_cubes(1 if quick else 50, [3] if quick else [1, 2, 8, 3] * 5))
+    line.case("ecm killed", killed_ecm)
+    line.case("cubes killed", killed_cubes)
     return line.finish()
 
 
