@@ -110,15 +110,22 @@ Status fit_extended_state(const ProcessorState& from, const ProcessorState& to, 
     const bool has_room = enabled(to, c) && to.state_offsets[c.number] + c.bytes <= had;
     if (!has_room && is_initial(c, value)) continue;
     if (!enabled(to, c))
-      return Status::of(Code::kRefused, 0, "%s registers were in use, which this processor has not", c.name);
+      return Status::of(Code::kRefused, 0,
+                        "%s registers were in use, which this processor has not; restart on a machine that has them",
+                        c.name);
     if (!has_room)
       return Status::of(Code::kRefused, 0,
-                        "%s registers were in use, for which this processor needs more of the stack", c.name);
+                        "%s registers were in use, for which this processor needs more of the stack; restart on a "
+                        "machine like the first",
+                        c.name);
     std::memcpy(fit.data() + to.state_offsets[c.number], value, c.bytes);
     kept |= 1ull << c.number;
   }
   if (taken != in_use)
-    return Status::of(Code::kRefused, 0, "registers were in use that shadowib does not know (XSTATE_BV %lx)", in_use);
+    return Status::of(
+        Code::kRefused, 0,
+        "registers were in use that shadowib does not know (XSTATE_BV %lx); restart on a machine like the first",
+        in_use);
   const std::uint64_t has = std::min(had, most_bytes(to, kept));
   words.xstate_bv &= to.xcr0;
   words.xstate_size = static_cast<std::uint32_t>(has);

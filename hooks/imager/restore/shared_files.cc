@@ -133,7 +133,8 @@ Status finish_shared_file(const Segment& s, int fd, const std::string& beside) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals >= 0 && (static_cast<std::uint32_t>(seals) | s.seals) == static_cast<std::uint32_t>(seals)) return {};
   if (::fcntl(fd, F_ADD_SEALS, s.seals) != 0)
-    return shared_memory_failure(Code::kRefused, s, "it cannot be sealed again", errno);
+    return shared_memory_failure(Code::kRefused, s,
+                                 "it cannot be sealed again; let processes end that have it mapped", errno);
   return {};
 }
 
@@ -156,6 +157,8 @@ Status judge_shared_file(const Segment& s) {
   return shared_memory_failure(Code::kBusy, s, who + " uses a file of that name; let it end first", 0);
 }
 
+constexpr const char* kNoSegment = "shmget fails; see kernel.shmall, shmmax and shmmni";
+
 // In an IPC namespace that was made for it. Where ids cannot be chosen they count up from 0.
 Status make_system_v_segment(const Segment& s, int* shmid) {
   const bool chosen = set_next_system_v_id("shm", s.id);
@@ -167,13 +170,12 @@ Status make_system_v_segment(const Segment& s, int* shmid) {
       key = IPC_PRIVATE;  // its key has passed on to another
       continue;
     }
-    if (*shmid < 0)
-      return shared_memory_failure(Code::kRefused, s, "shmget fails; see kernel.shmall, shmmax and shmmni", errno);
+    if (*shmid < 0) return shared_memory_failure(Code::kRefused, s, kNoSegment, errno);
     if (chosen || *shmid >= s.id) return {};
     ::shmctl(*shmid, IPC_RMID, nullptr);
   }
   *shmid = ::shmget(key, s.bytes, IPC_CREAT | IPC_EXCL | mode);
-  return *shmid >= 0 ? Status() : shared_memory_failure(Code::kRefused, s, "shmget fails", errno);
+  return *shmid >= 0 ? Status() : shared_memory_failure(Code::kRefused, s, kNoSegment, errno);
 }
 
 Status finish_system_v_segment(const Segment& s, int shmid) {
