@@ -43,18 +43,19 @@ void note_log_filling() {
 }
 
 int log_room_wait_ms() {
-  if (!g_noted.load() || log_interval_ns() == 0) return -1;
+  if (!g_noted.load() || own_cluster().log_interval_ns == 0) return -1;
   return static_cast<int>(std::max<std::int64_t>(g_next_ns - monotonic_ns(), 0) / 1'000'000 + 1);
 }
 
 void ask_for_log_room() {
   const std::int64_t now = monotonic_ns();
-  if (!g_noted.load() || log_interval_ns() == 0 || now < g_next_ns || g_agent.participant == nullptr) return;
+  if (!g_noted.load() || own_cluster().log_interval_ns == 0 || now < g_next_ns || g_agent.participant == nullptr)
+    return;
   if (!g_agent.participant->log_fills()) {
     g_noted = false;
     return;
   }
-  g_next_ns = now + log_interval_ns();
+  g_next_ns = now + own_cluster().log_interval_ns;
   log_line(LogLevel::kInfo, "the log of messages to other clusters gets full: they are asked for checkpoints");
   for (unsigned cluster = 0; cluster < federation::kMaxClusters; ++cluster)
     if (cluster != own_cluster().running.index && g_agent.participant->logged_since(cluster) != 0) ask(cluster);

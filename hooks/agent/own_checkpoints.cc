@@ -35,8 +35,6 @@ double g_pause_s = 0;               // average of checkpoints so far, the latest
 constexpr double kFirstPauseS = 1;  // until there is one
 int g_timeout_ms = 60000;
 
-constexpr double kLogIntervalS = 60;
-std::int64_t g_log_interval_ns = 0;
 // A CLC that another cluster has asked for.
 struct Room {
   bool asked = false;
@@ -120,7 +118,7 @@ void start_signalled(std::int64_t now) {
 // One that is refused is tried again after the interval.
 void start_for_room(std::int64_t now) {
   if (!g_room.asked || now < g_room.due_ns) return;
-  g_room.due_ns = now + g_log_interval_ns;
+  g_room.due_ns = now + own_cluster().log_interval_ns;
   if (lowest_alive(true)) start(false, "checkpoint for another cluster's log", own_cluster().name);
 }
 
@@ -133,10 +131,6 @@ int ms_until(std::int64_t then, std::int64_t now) {
 void begin_own_checkpoints() {
   g_asked = {};
   g_room = {};
-  const char* log_interval = std::getenv("SHADOWIB_LOG_INTERVAL");
-  const bool is_given = log_interval != nullptr && *log_interval != '\0';
-  g_log_interval_ns =
-      static_cast<std::int64_t>(std::clamp(is_given ? std::atof(log_interval) : kLogIntervalS, 0.0, 1e6) * 1e9);
   if (const char* seconds = std::getenv("SHADOWIB_TIMEOUT"); seconds != nullptr && std::atof(seconds) > 0)
     g_timeout_ms = static_cast<int>(std::min(std::atof(seconds) * 1000, 2e9));
   const char* mtbf = std::getenv("SHADOWIB_MTBF");
@@ -160,13 +154,11 @@ void note_checkpoint_pause(std::int64_t pause_ns) {
 }
 
 void note_room_request() {
-  if (g_room.asked || g_log_interval_ns == 0) return;
+  if (g_room.asked || own_cluster().log_interval_ns == 0) return;
   const std::int64_t now = monotonic_ns();
   g_room.asked = true;
-  g_room.due_ns = g_room.last_clc_ns == 0 ? now : std::max(now, g_room.last_clc_ns + g_log_interval_ns);
+  g_room.due_ns = g_room.last_clc_ns == 0 ? now : std::max(now, g_room.last_clc_ns + own_cluster().log_interval_ns);
 }
-
-std::int64_t log_interval_ns() { return g_log_interval_ns; }
 
 void restart_interval() {
   g_room = {};

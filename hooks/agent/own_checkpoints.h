@@ -19,8 +19,6 @@ void start_own_checkpoint();
 void note_checkpoint_pause(std::int64_t pause_ns);
 // Another cluster's log of messages to this one gets full (log_room.h): a CLC gives it room.
 void note_room_request();
-// SHADOWIB_LOG_INTERVAL: how long after a CLC no other one is taken for that. 0: none ever is.
-std::int64_t log_interval_ns();
 // Any CLC of the cluster begins its interval anew, whoever has asked for it.
 void restart_interval();
 // After a restart: what was asked for has been done, or was meant for who ran then.

@@ -118,9 +118,8 @@ void begin_anew(unsigned index, std::uint32_t generation) {
 
 // Requests made before this process came are not for it.
 void pass_over_requests(Exchange& exchange, const char* epoch) {
-  const unsigned index = g_cluster.running.index;
-  g_cluster.last_request = latest_request(&exchange, epoch, request_name(index).c_str());
-  g_cluster.last_room = latest_request(&exchange, epoch, room_name(index).c_str());
+  const std::string clc = request_name(g_cluster.running.index), room = room_name(g_cluster.running.index);
+  look_up_requests(&exchange, epoch, {{clc.c_str(), &g_cluster.last_request}, {room.c_str(), &g_cluster.last_room}});
 }
 
 // Words of recoveries so far. Clusters that come later have the first incarnation.
@@ -228,6 +227,15 @@ Status read_cluster_choice() {
     g_cluster.hold_s = std::strtod(hold, &end);
     if (*end != '\0' || !(g_cluster.hold_s > 0 && g_cluster.hold_s <= 1e6))
       return Status::of(Code::kUsage, EINVAL, "SHADOWIB_CLUSTER_HOLD='%.40s' is no number of seconds", hold);
+  }
+  if (const char* interval = cluster_variable("SHADOWIB_LOG_INTERVAL"); *interval != '\0') {
+    char* end = nullptr;
+    const double seconds = std::strtod(interval, &end);
+    if (*end != '\0' || !(seconds >= 0 && seconds <= 1e6))
+      return Status::of(Code::kUsage, EINVAL,
+                        "SHADOWIB_LOG_INTERVAL='%.40s' is no number of seconds; give 0 to 1000000, 0 for none",
+                        interval);
+    g_cluster.log_interval_ns = static_cast<std::int64_t>(seconds * 1e9);
   }
   std::memcpy(g_cluster.name, name.c_str(), name.size() + 1);
   return {};

@@ -21,6 +21,8 @@ struct OwnCluster {
   char name[33] = {};  // "": none
   federation::Policy policy = federation::Policy::kPaper;
   double hold_s = 10;  // of a refused CLC; then messages are delivered without one
+  // After a CLC, none is taken for that long to give others' logs room. 0: none ever is.
+  std::int64_t log_interval_ns = 60'000'000'000;
   federation::RunningCluster running;
   std::uint64_t last_request = 0;     // the latest request for a CLC of the cluster that was seen
   std::uint64_t last_room = 0;        // of others, for one that gives their logs room
@@ -33,7 +35,8 @@ struct OwnCluster {
 bool is_in_cluster();
 const OwnCluster& own_cluster();
 
-// Reads SHADOWIB_CLUSTER, SHADOWIB_CLUSTER_POLICY and SHADOWIB_CLUSTER_HOLD. kUsage names the variable.
+// Reads SHADOWIB_CLUSTER, SHADOWIB_CLUSTER_POLICY, SHADOWIB_CLUSTER_HOLD and SHADOWIB_LOG_INTERVAL. kUsage names the
+// variable.
 Status read_cluster_choice();
 
 // On joining, while no other process does: claims the cluster's index, and takes SN and D over from its last CLC.

@@ -126,7 +126,8 @@ TEST_F(LogRoom, AsksOnceInAnIntervalUntilThereIsRoom) {
 
 TEST_F(LogRoom, WithoutAnIntervalNobodyIsAskedAndNobodyTakesAny) {
   ::setenv("SHADOWIB_LOG_INTERVAL", "0", 1);
-  begin_own_checkpoints();
+  EXPECT_TRUE(read_cluster_choice().ok());
+  begin_cluster_anew(*exchange_);
   note_log_filling();
   EXPECT_EQ(log_room_wait_ms(), -1);
   ask_for_log_room();
@@ -149,6 +150,26 @@ TEST_F(LogRoom, TheFirstThatIsAskedForIsTakenAtOnceAndTheNextNotSoon) {
   start_own_checkpoint();
   const std::string started = commands(1);
   EXPECT_EQ(std::count(started.begin(), started.end(), '\n'), 1);
+}
+
+TEST_F(LogRoom, AnIntervalThatIsNoneIsRefusedByName) {
+  for (const char* wrong : {"soon", "-1", "5s", "1e9", "nan"}) {
+    ::setenv("SHADOWIB_LOG_INTERVAL", wrong, 1);
+    const Status status = read_cluster_choice();
+    EXPECT_EQ(status.code(), Code::kUsage) << wrong;
+    EXPECT_NE(std::string(status.text()).find("SHADOWIB_LOG_INTERVAL"), std::string::npos) << status.text();
+  }
+}
+
+// A process that comes late passes over what was asked before.
+TEST_F(LogRoom, WhatWasAskedBeforeIsPassedOver) {
+  for (const char* name : {"checkpoint.0", "room.0"})
+    ASSERT_TRUE(exchange_->publish(std::string(kEpoch) + "/control/" + name, encode_fields({{"n", "7"}})).ok());
+  begin_cluster_anew(*exchange_);
+  EXPECT_FALSE(is_new_room_request(7));
+  EXPECT_FALSE(is_new_clc_request(0, 7));
+  EXPECT_TRUE(is_new_room_request(8));
+  EXPECT_TRUE(is_new_clc_request(0, 8));
 }
 
 TEST_F(LogRoom, EachNumberIsHeardOnce) {
