@@ -29,8 +29,8 @@ inline BondSink first_parted(const std::set<std::uint32_t>& here, Status* refusa
 // Bonds of open descriptors: all that several members hold, and connections other than TCP.
 Status find_descriptor_bonds(const std::map<std::uint32_t, std::string>& tables, const BondSink& sink);
 // Those of files that members write to by one offset, without O_APPEND: apart they would write over each other.
-// `streams`: whether members that have such a file as a standard stream get this command's, where that leads there,
-// too (for appending), or that of a command on another host.
+// `streams` tells what members get whose standard stream is such a file. With kOwn it is this command's stream, and
+// one that appends to the file binds nobody. With kOfOthers it is that of a command on another host.
 enum class Streams { kOwn, kOfOthers };
 Status find_offset_bonds(const std::map<std::uint32_t, std::string>& tables, Streams streams, const BondSink& sink);
 // Bonds of parents and children.
