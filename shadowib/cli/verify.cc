@@ -229,7 +229,11 @@ int verify(VerifyArguments& arguments) {
       std::printf("it was flushed to %s, where it is damaged or out of reach: %s\n",
                   place["far"].get<std::string>().c_str(), place["error"].get<std::string>().c_str());
   for (const ChangedFile& file : files) std::printf("%s\n", describe_change(file).c_str());
-  for (const Writers& w : writers) std::printf("%s\n", w.why.c_str());
+  // A line for each would be a screen for a large job.
+  if (!writers.empty()) std::printf("%s\n", writers.front().why.c_str());
+  if (writers.size() > 1)
+    std::printf("so do %zu more pair%s of members; --json names them\n", writers.size() - 1,
+                writers.size() == 2 ? "" : "s");
   return 0;
 }
 

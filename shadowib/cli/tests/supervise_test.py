@@ -418,17 +418,19 @@ class Supervise(unittest.TestCase):
             output.write(b"something")
             output.flush()
             processes = [self.start(SHADOWIB, "run", "--job", "demo", "--dir", self.dir, "--", sys.executable, "roles", "stay",
-                                    pass_fds=[output.fileno()]) for _ in range(2)]
-        self.wait_for("members", lambda: len([m for m in self.members() if m["state"]]) == 2)
+                                    pass_fds=[output.fileno()]) for _ in range(3)]
+        self.wait_for("members", lambda: len([m for m in self.members() if m["state"]]) == 3)
         self.command("checkpoint", "demo", "--kill")
         for process in processes:
             process.wait(TIMEOUT_S)
-        self.assertIn("by one offset", self.command("verify", "demo").stdout)
-        self.assertEqual([b["members"] for b in json.loads(self.command("verify", "demo", "--json").stdout)["one_offset"]], [[0, 1]])
+        said = self.command("verify", "demo").stdout
+        self.assertEqual(said.count("by one offset"), 1, said)
+        self.assertIn("1 more pair of members", said)
+        self.assertEqual([b["members"] for b in json.loads(self.command("verify", "demo", "--json").stdout)["one_offset"]], [[0, 1], [0, 2]])
         self.assertRegex(self.command("restart", "demo", "--members", "0", code=4).stderr, r"file .*/output\).* restart --hosts .*O_APPEND")
-        restart = self.start(SHADOWIB, "restart", "demo", "--dir", self.dir, "--hosts", "a:1,b:1", "--rsh", "sh rsh")
-        self.wait_for("a restart", lambda: len([m for m in self.members() if m["alive"] and m["state"]]) == 2, restart)
-        self.assertEqual((self.top / "restarts").read_text(), "a '0,1'\n")
+        restart = self.start(SHADOWIB, "restart", "demo", "--dir", self.dir, "--hosts", "a:2,b:1", "--rsh", "sh rsh")
+        self.wait_for("a restart", lambda: len([m for m in self.members() if m["alive"] and m["state"]]) == 3, restart)
+        self.assertEqual((self.top / "restarts").read_text(), "a '0,1,2'\n")
         (self.top / "end").touch()
         self.end(restart, 0)
 
