@@ -11,7 +11,7 @@ import time
 
 from common import Case, Line, Skip, check, main
 from federation_restart import COMMAND_POINTS, Recovered, find_inside
-from jobs import BUSY, REFUSED, Program, free_port, wait_for
+from jobs import REFUSED, Program, free_port, wait_for
 
 CLC_POINTS = (200, 210, 220, 228, 230)  # of the command that takes a CLC
 
@@ -52,14 +52,6 @@ class Alone(Recovered):
 
     def words(self, role: str, ports: list[str]) -> list[str]:
         raise NotImplementedError
-
-    def take_clc(self, cluster: str):
-        """Once no other one is under way: messages may have forced it."""
-        def taken():
-            result = self.take(cluster, code=None)
-            check(result.returncode in (0, BUSY), f"a CLC of {cluster} ended with {result.returncode}: {result.stderr}")
-            return result.returncode == 0
-        wait_for(f"a CLC of {cluster}", taken, 60)
 
     def take_behind_margin(self):
         """A CLC of B behind what A has had that no log has. Hosts' clocks may differ by a second."""

@@ -49,6 +49,14 @@ class Federation:
     def take(self, cluster: str, *options: str, fault: str = "", code: int | None = 0):
         return self.command("checkpoint", self.job.name, "--cluster", cluster, *options, fault=fault, code=code)
 
+    def take_clc(self, cluster: str):
+        """Once no other one is under way: messages may have forced it."""
+        def taken():
+            result = self.take(cluster, code=None)
+            check(result.returncode in (0, BUSY), f"a CLC of {cluster} ended with {result.returncode}: {result.stderr}")
+            return result.returncode == 0
+        wait_for(f"a CLC of {cluster}", taken, 120)
+
     def status(self) -> dict:
         return json.loads(self.command("status", self.job.name, "--json").stdout)
 

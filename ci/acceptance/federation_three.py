@@ -7,7 +7,7 @@ import time
 
 from common import Case, Line, check, main
 from federation_restart import PROCESS_FAILED, Recovered, find_inside
-from jobs import BUSY, free_port, wait_for
+from jobs import free_port, wait_for
 
 CLUSTERS = ("A", "B", "C")
 # Whom ci/acceptance/programs/border_mix.c's roles are in: each of a0 and a1 sends to each of b0 and b1.
@@ -46,13 +46,6 @@ class Row(Recovered):
             return {name: sum(self.counters(name).values()) for name in clusters}
         before = sent()
         wait_for("traffic of all clusters", lambda: (now := sent()) and all(now[name] > before[name] for name in clusters), 120)
-
-    def take_clc(self, cluster: str):
-        def taken():
-            result = self.take(cluster, code=None)
-            check(result.returncode in (0, BUSY), f"a CLC of {cluster} ended with {result.returncode}: {result.stderr}")
-            return result.returncode == 0
-        wait_for(f"a CLC of {cluster}", taken, 120)
 
     def take_all(self):
         """Behind what no log has. Hosts' clocks may differ by a second. Under `index` a line may lead to before a cluster's last CLC, of which no
