@@ -60,6 +60,11 @@ static enum ibv_qp_state state_of(struct ibv_qp* qp) {
   return attr.qp_state;
 }
 
+/* For what no completion tells of. */
+static void becomes(const char* place, int c) {
+  for (double end = now() + any_time; !is_full_of(place, c);) CHECK(now() < end);
+}
+
 /* Both kinds of checkpoint, and one of what a restart has built. */
 enum { kCheckpoints = 3 };
 static void take_checkpoint_number(int n) {
@@ -262,7 +267,7 @@ static void unsignaled_kinds(void) {
   for (uint64_t n = 22; n <= 43; ++n) CHECK(try_to_give(IBV_WR_SEND, n, (int)n, 0, NULL) == 0);
   for (uint64_t n = 1; n <= 20; ++n) arrives(n, (int)n + 21);
   for (uint64_t n = 1; n <= 20; ++n) CHECK(is_full_of(written(n + 20), (int)n));
-  CHECK(is_full_of(sent(21), 'r'));
+  becomes(sent(21), 'r'); /* a message behind a read may arrive before the read's data do: none has a fence */
   memset(written(9), '-', kBytes);
   for (uint64_t n = 1; n <= 20; ++n) memset(written(n + 20), '-', kBytes);
   for (int i = 0; i < kCheckpoints; ++i) {
