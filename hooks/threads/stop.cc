@@ -18,6 +18,7 @@
 #include "hooks/threads/park.h"
 #include "hooks/threads/sanitizer_thread.h"
 #include "hooks/threads/stop_guards.h"
+#include "shadowib/base/arena.h"
 #include "shadowib/base/guard.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
@@ -235,6 +236,9 @@ Status stop_install() {
              signal);
   }
   end_sanitizer_thread();
+  arena_protect_holders(&enter_inside, [] {
+    if (leave_inside()) park_if_requested();
+  });
   const std::uint64_t ours = signal_bit(signal);
   raw_sigmask(SIG_UNBLOCK, &ours, nullptr);
   g_installed_pid.store(raw_getpid());

@@ -24,6 +24,7 @@
 #include "hooks/raw/tasks.h"
 #include "hooks/raw/vdso_range.h"
 #include "hooks/threads/thread_context.h"
+#include "shadowib/base/arena.h"
 #include "shadowib/base/lock.h"
 
 extern char** environ;
@@ -105,6 +106,28 @@ TEST_F(StopTest, MallocStorm) {
     for (void* q : p) free(q);
   });
   stop_repeatedly(40);
+}
+
+// Who stands holds no lock of the arena, wherever it was.
+TEST_F(StopTest, TheArenaCanBeUsedMeanwhile) {
+  start(4, [] {
+    for (int i = 0; i < 100; ++i) arena_free(arena_allocate(100));
+  });
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread agent([] {
+    stop_exempt_this_thread();
+    for (int i = 0; i < 1000; ++i) {
+      Status status = stop_threads(kHangMs);
+      EXPECT_TRUE(status.ok()) << status.text();
+      arena_free(arena_allocate(100));
+      release_threads();
+    }
+    stop_unexempt_this_thread();
+  });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  agent.join();
 }
 
 // Where a parked thread was interrupted, or 0. The frames lead from its context to our handler's, which returns to

@@ -28,6 +28,27 @@ struct Header {
   std::uint32_t size_class;
 };
 
+using Step = void (*)();
+constinit Step g_enter = nullptr, g_leave = nullptr;  // around each hold of a heap's lock
+
+// Holds a heap's lock where its holder cannot be stopped.
+class SHADOWIB_SCOPED_CAPABILITY HeapGuard {
+ public:
+  explicit HeapGuard(SpinLock& lock) SHADOWIB_ACQUIRE(lock) : lock_(lock) {
+    if (g_enter != nullptr) g_enter();
+    lock_.lock();
+  }
+  ~HeapGuard() SHADOWIB_RELEASE() {
+    lock_.unlock();
+    if (g_leave != nullptr) g_leave();
+  }
+  HeapGuard(const HeapGuard&) = delete;
+  HeapGuard& operator=(const HeapGuard&) = delete;
+
+ private:
+  SpinLock& lock_;
+};
+
 struct Heap {
   SpinLock lock;
   Header* free[kLargestShift + 2] SHADOWIB_GUARDED_BY(lock);
@@ -86,7 +107,7 @@ void Heap::unmap_bytes(void* address, std::size_t bytes) {
 void* Heap::allocate(std::size_t bytes) {
   if (bytes > (std::size_t{1} << 46)) return nullptr;
   std::size_t need = bytes + kHeaderBytes;
-  SpinGuard guard(lock);
+  HeapGuard guard(lock);
   requested += bytes;
   Header* header;
   if (need > (std::size_t{1} << kLargestShift)) {
@@ -122,7 +143,7 @@ void Heap::release(void* pointer) {
   if (pointer == nullptr) return;
   auto* header = reinterpret_cast<Header*>(static_cast<char*>(pointer) - kHeaderBytes);
   SHADOWIB_CHECK(header->magic == kLiveMagic, "freeing %p, which is not live in the arena", pointer);
-  SpinGuard guard(lock);
+  HeapGuard guard(lock);
   header->magic = 0;
   if (header->mapped_bytes != 0) {
     mapped -= header->mapped_bytes;
@@ -154,6 +175,11 @@ void arena_forget_secrets() SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
 }
 unsigned arena_secrets_forgotten() { return g_secrets_forgotten.load(std::memory_order_relaxed); }
 
+void arena_protect_holders(void (*enter)(), void (*leave)()) {
+  g_enter = enter;
+  g_leave = leave;
+}
+
 void arena_exclude_from_image(void* (*map)(std::size_t), void (*unmap)(void*, std::size_t)) {
   g_objects.excluded = true;
   g_objects.map = map;
@@ -161,12 +187,12 @@ void arena_exclude_from_image(void* (*map)(std::size_t), void (*unmap)(void*, st
 }
 
 std::size_t arena_requested_bytes() {
-  SpinGuard guard(g_objects.lock);
+  HeapGuard guard(g_objects.lock);
   return g_objects.requested;
 }
 
 std::size_t arena_mapped_bytes() {
-  SpinGuard guard(g_objects.lock);
+  HeapGuard guard(g_objects.lock);
   return g_objects.mapped;
 }
 void arena_reset_lock_after_fork() { g_objects.lock.reset(); }

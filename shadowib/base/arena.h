@@ -1,8 +1,7 @@
 // A private heap for the shim and for backends: never the program's malloc, whose locks a stopped thread may hold.
 //
 // Size classes with free lists in chunks of 1 MiB; larger requests are mapped by themselves. One short lock, so
-// a holder must not be stopped (shim code runs inside hooks/threads/stop.h's Inside). Memory is 16-byte aligned, 64
-// on request.
+// a holder must not be stopped: see arena_protect_holders(). Memory is 16-byte aligned, 64 on request.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +11,11 @@ namespace shadowib {
 // Returns zeroed memory or nullptr. `bytes` may be 0.
 void* arena_allocate(std::size_t bytes, std::size_t alignment = 16);
 void arena_free(void* pointer);
+
+// From now on `enter` is called before the lock is taken and `leave` after it was given back, by the same thread. A
+// checkpoint must not stop the thread in between, or whoever allocates while it stands waits for ever. Call while
+// there is one thread. A backend needs none: whoever calls it cannot be stopped.
+void arena_protect_holders(void (*enter)(), void (*leave)());
 
 // Chunks are no part of an image (backends). They come from map(bytes) and go back by unmap(address, bytes), which a
 // backend takes from HostServices: its own copy of this library is not what the imager asks. Null functions: mmap,
