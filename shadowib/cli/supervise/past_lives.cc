@@ -28,7 +28,18 @@ const PastEvent* last_end_on_request(const std::vector<PastEvent>& events) {
 }
 
 std::int64_t ends_on_request(const std::vector<PastEvent>& events) {
-  return std::count_if(events.begin(), events.end(), is_end_on_request) - count_events(events, "kill_failed");
+  std::int64_t ends = 0;
+  bool carried_out = false;  // the last of them, as far as is known
+  for (const PastEvent& e : events) {
+    if (is_end_on_request(e)) {
+      ++ends;
+      carried_out = true;
+    } else if (e.name == "kill_failed" && carried_out) {
+      --ends;
+      carried_out = false;
+    }
+  }
+  return ends;
 }
 
 std::int64_t count_events(const std::vector<PastEvent>& events, std::string_view name) {

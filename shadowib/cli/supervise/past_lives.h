@@ -13,7 +13,8 @@ namespace shadowib::cli {
 std::uint32_t planned_end(const std::vector<PastEvent>& events);
 // The latest event of a set that was saved to end the job; nullptr: there is none.
 const PastEvent* last_end_on_request(const std::vector<PastEvent>& events);
-// How many such sets there are, but for those after which the job went on (kill_failed).
+// How many such sets there are, but for those after which the job went on (kill_failed). Two commands that restart
+// parts of a job at the same moment may both note that of one set: it counts once.
 std::int64_t ends_on_request(const std::vector<PastEvent>& events);
 
 std::int64_t count_events(const std::vector<PastEvent>& events, std::string_view name);

@@ -29,6 +29,7 @@ TEST(PastLives, AnEndOnRequestIsPlannedUntilTheNextLife) {
   EXPECT_EQ(planned_end(past({kStarted, kSaved})), kFromTheBeginning);
   EXPECT_EQ(planned_end(past({kStarted, kSavedAndEnded, kNotEnded})), kFromTheBeginning);
   EXPECT_EQ(ends_on_request(past({kStarted, kSavedAndEnded, kNotEnded, kSavedAndEnded})), 1);
+  EXPECT_EQ(ends_on_request(past({kStarted, kSavedAndEnded, kRestarted, kSavedAndEnded, kNotEnded, kNotEnded})), 1);
   EXPECT_EQ(ends_on_request(past({kStarted, kSaved, kSavedAndEnded, kRestarted, kSavedAndEnded})), 2);
   EXPECT_EQ(last_end_on_request(past({kStarted, kSaved})), nullptr);
   EXPECT_EQ(count_events(past({kStarted, kSaved, kRestarted, kStarted}), "started"), 2);
