@@ -320,7 +320,7 @@ int inspect(InspectArguments& arguments) {
   if (arguments.target.ends_with(".psi") && fs::is_regular_file(arguments.target, error)) {
     return common.json ? fail(common, Status(Code::kUsage, 0, "--json goes with sets of portable images only"))
                        : print_values(arguments.target);
-  } else if (fs::is_regular_file(arguments.target, error)) {
+  } else if (fs::is_regular_file(arguments.target, error) && newest_set(common.directory, arguments.target).empty()) {
     status = inspect_image(arguments, arguments.target, objects_beside(arguments.target), &json);
   } else {
     if (Status s = choose_set(&common, arguments.target, &path); !s.ok()) return fail(common, s);

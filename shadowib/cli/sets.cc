@@ -70,7 +70,7 @@ Status choose_set(Common* common, const std::string& given, std::string* path) {
   }
   if (valid_job_name(given) && !is_set(given)) {
     const std::string newest = newest_set(common->directory, given);
-    if (newest.empty() && !fs::exists(given, error))
+    if (newest.empty() && !fs::is_directory(given, error))
       return Status::of(Code::kNotFound, 0,
                         "%.64s is no set, and no job of which there are sets in %.200s; `shadowib list` shows those",
                         given.c_str(), common->directory.c_str());

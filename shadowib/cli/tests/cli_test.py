@@ -472,6 +472,9 @@ class Words(Tree):
         self.assertIn("/etc/passwd is no image of shadowib", self.shadowib("inspect", "/etc/passwd", code=CORRUPT).stderr)
         for command in ("restart", "verify", "inspect"):
             self.assertIn("demo is no set, and no job of which there are sets", self.shadowib(command, "demo", code=NOT_FOUND).stderr)
+        (self.top / "demo").write_text("a program has the job's name")
+        for command in ("restart", "verify"):
+            self.assertIn("demo is no set, and no job of which there are sets", self.shadowib(command, "demo", code=NOT_FOUND).stderr)
 
     def test_jobs_that_are_not_there(self):
         self.shadowib("checkpoint", "nobody", "--dir", self.dir, code=NOT_FOUND)

@@ -128,6 +128,7 @@ class Near(unittest.TestCase):
         listed = json.loads(self.shadowib("list", "--json").stdout)["sets"]
         self.assertEqual([s["store"] for s in listed], [store, store])
         self.assertTrue(json.loads(self.shadowib("verify", "demo", "--json").stdout)["ok"])
+        (self.top / "demo").write_text("a program has the job's name")
         self.assertEqual(json.loads(self.shadowib("inspect", "demo", "--json").stdout)["store"], store)
         before = len(self.counted())
         restarted = self.start("restart", "demo", "--dir", self.dir)
