@@ -57,8 +57,10 @@ Status runner_of(const std::string& program, const std::vector<std::string>& run
   }
   if (words->empty())
     return Status::of(Code::kRefused, ENOEXEC,
-                      "%.150s is a program of %.20s: say what runs it here, as --runner %.20s='qemu-%.20s -L /'",
-                      program.c_str(), architecture.c_str(), architecture.c_str(), architecture.c_str());
+                      "%.150s is a program of %.20s: say what runs it here, as --runner %.20s='qemu-%.20s -L "
+                      "/usr/%.20s-linux-gnu'",
+                      program.c_str(), architecture.c_str(), architecture.c_str(), architecture.c_str(),
+                      architecture.c_str());
   return {};
 }
 
