@@ -87,8 +87,13 @@ Status Exchange::publish_alike(std::string_view key, std::string_view value) {
   return do_publish_alike(key, value);
 }
 
-Status Exchange::publish_all(const std::vector<Value>& values) {
+Status Exchange::begin_put_all(const std::vector<Value>& values) {
   for (const Value& value : values) SHADOWIB_TRY(begin_put(value.key, value.value));
+  return {};
+}
+
+Status Exchange::publish_all(const std::vector<Value>& values) {
+  SHADOWIB_TRY(begin_put_all(values));
   return values.empty() ? Status() : do_publish_all(values);
 }
 
@@ -133,13 +138,37 @@ Status Exchange::list(std::string_view prefix, std::vector<std::string>* names) 
   return {};
 }
 
-Status Exchange::barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
-                         std::string_view abort_key) {
+Status Exchange::begin_barrier(std::string_view name, std::string_view member, std::string_view abort_key) {
   count_operation();
   SHADOWIB_TRY(check_key(name));
   if (!valid_key(member) || member.find('/') != std::string_view::npos) return no_key(member);
-  if (!abort_key.empty()) SHADOWIB_TRY(check_key(abort_key));
+  return abort_key.empty() ? Status() : check_key(abort_key);
+}
+
+Status Exchange::barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
+                         std::string_view abort_key) {
+  SHADOWIB_TRY(begin_barrier(name, member, abort_key));
   return do_barrier(name, member, n, timeout_ms, abort_key);
+}
+
+Status Exchange::barrier_beside(const std::vector<Value>& first, std::string_view name, std::string_view member,
+                                int n, int timeout_ms, std::string_view abort_key, Look* look) {
+  SHADOWIB_TRY(begin_put_all(first));
+  if (look != nullptr) {
+    look->token = 0;
+    SHADOWIB_TRY(begin_lookup(look->keys, &look->values, &look->found));
+    SHADOWIB_TRY(begin_below(look->prefix));
+  }
+  SHADOWIB_TRY(begin_barrier(name, member, abort_key));
+  return do_barrier_beside(first, name, member, n, timeout_ms, abort_key, look);
+}
+
+Status Exchange::do_barrier_beside(const std::vector<Value>& first, std::string_view name, std::string_view member,
+                                   int n, int timeout_ms, std::string_view abort_key, Look* look) {
+  if (!first.empty()) SHADOWIB_TRY(do_publish_all(first));
+  SHADOWIB_TRY(do_barrier(name, member, n, timeout_ms, abort_key));
+  if (look == nullptr) return {};
+  return do_watch_and_lookup(look->prefix, &look->token, 0, look->keys, &look->values, &look->found, {}, -1);
 }
 
 Status Exchange::entered(std::string_view name, std::vector<std::string>* members) {
@@ -158,16 +187,18 @@ Status Exchange::watch(std::string_view prefix, std::uint64_t* token, int timeou
 
 Status Exchange::watch_and_lookup(std::string_view prefix, std::uint64_t* token, int timeout_ms,
                                   const std::vector<std::string>& keys, std::vector<std::string>* values,
-                                  std::vector<bool>* found) {
+                                  std::vector<bool>* found, const std::vector<Value>& first, int cancel_fd) {
+  SHADOWIB_TRY(begin_put_all(first));
   SHADOWIB_TRY(begin_lookup(keys, values, found));
   SHADOWIB_TRY(begin_below(prefix));
-  return do_watch_and_lookup(prefix, token, timeout_ms, keys, values, found);
+  return do_watch_and_lookup(prefix, token, timeout_ms, keys, values, found, first, cancel_fd);
 }
 
 Status Exchange::do_watch_and_lookup(std::string_view prefix, std::uint64_t* token, int timeout_ms,
                                      const std::vector<std::string>& keys, std::vector<std::string>* values,
-                                     std::vector<bool>* found) {
-  const Status watched = do_watch(prefix, token, timeout_ms, -1);
+                                     std::vector<bool>* found, const std::vector<Value>& first, int cancel_fd) {
+  if (!first.empty()) SHADOWIB_TRY(do_publish_all(first));
+  const Status watched = do_watch(prefix, token, timeout_ms, cancel_fd);
   if (!watched.ok() && watched.code() != Code::kTimeout) return watched;
   if (!keys.empty()) SHADOWIB_TRY(do_lookup(keys, values, found));
   return watched;

@@ -58,6 +58,20 @@ class Exchange {
   // kAborted as soon as key abort_key (if not empty) exists. A barrier name is used once.
   Status barrier(std::string_view name, std::string_view member, int n, int timeout_ms, std::string_view abort_key);
 
+  // A barrier with what goes before and after it; an engine may do all in one request. Publishes `first` as
+  // publish_all() does, enters and waits. Once the barrier is open, fills *look (if any) as the first
+  // watch_and_lookup() of a token does. kTimeout, kAborted: `first` has been published. Other errors: values may have
+  // been published, and `member` may have entered.
+  struct Look {
+    std::string prefix;
+    std::vector<std::string> keys;
+    std::uint64_t token = 0;
+    std::vector<std::string> values;
+    std::vector<bool> found;
+  };
+  Status barrier_beside(const std::vector<Value>& first, std::string_view name, std::string_view member, int n,
+                        int timeout_ms, std::string_view abort_key, Look* look);
+
   // The members that have entered barrier `name` so far, sorted.
   Status entered(std::string_view name, std::vector<std::string>* members);
 
@@ -66,10 +80,10 @@ class Exchange {
   // ran out (kTimeout). An idle waiter costs no CPU where the engine can notify. Spurious returns are allowed.
   Status watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd);
 
-  // watch(), and then lookup() of keys, which took place also if this is kTimeout.
+  // publish_all() of `first`, watch(), and then lookup() of keys, which took place also if this is kTimeout.
   Status watch_and_lookup(std::string_view prefix, std::uint64_t* token, int timeout_ms,
                           const std::vector<std::string>& keys, std::vector<std::string>* values,
-                          std::vector<bool>* found);
+                          std::vector<bool>* found, const std::vector<Value>& first = {}, int cancel_fd = -1);
 
   // Opens to the same; may hold a password.
   virtual const std::string& uri() const = 0;
@@ -102,11 +116,13 @@ class Exchange {
   static Status incomplete(std::string_view barrier, int n, int timeout_ms);
   static Status unchanged(std::string_view prefix, int timeout_ms);
 
-  // Publishes one after the other, and does do_watch() and then do_lookup(). An engine may do it in one.
+  // These do one part after the other. An engine may do them in one.
   virtual Status do_publish_all(const std::vector<Value>& values);
   virtual Status do_watch_and_lookup(std::string_view prefix, std::uint64_t* token, int timeout_ms,
                                      const std::vector<std::string>& keys, std::vector<std::string>* values,
-                                     std::vector<bool>* found);
+                                     std::vector<bool>* found, const std::vector<Value>& first, int cancel_fd);
+  virtual Status do_barrier_beside(const std::vector<Value>& first, std::string_view name, std::string_view member,
+                                   int n, int timeout_ms, std::string_view abort_key, Look* look);
 
  private:
   // The work of an engine: keys are valid, values not too large, *values, *found and *names empty, there is a key to
@@ -125,6 +141,8 @@ class Exchange {
 
   void count_operation() { operations_.fetch_add(1, std::memory_order_relaxed); }
   Status begin_put(std::string_view key, std::string_view value);
+  Status begin_put_all(const std::vector<Value>& values);
+  Status begin_barrier(std::string_view name, std::string_view member, std::string_view abort_key);
   Status begin_below(std::string_view prefix);
   static Status begin_lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
                              std::vector<bool>* found);

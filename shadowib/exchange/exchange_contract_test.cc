@@ -466,6 +466,78 @@ TEST_P(ExchangeContract, AWatchAndALookUpAreOneOperation) {
   EXPECT_EQ(exchange_->watch_and_lookup(key("wl/d"), &token, 0, {"a/../b"}, &values, &found).code(), Code::kUsage);
 }
 
+// Each finds what the other has published beside its entry, whoever comes last.
+TEST_P(ExchangeContract, WhatGoesBesideABarrierIsThereWhenItOpens) {
+  constexpr int kRounds = 50;
+  auto other = open();
+  const auto pass_all = [this](Exchange& exchange, const std::string& me, const std::string& peer) {
+    for (int round = 0; round < kRounds; ++round) {
+      const std::string above = key("beside/" + std::to_string(round)), number = std::to_string(round);
+      Exchange::Look look{.prefix = above, .keys = {above + "/" + peer, above + "/n/" + peer}};
+      const Status status =
+          exchange.barrier_beside({{above + "/" + me, me + number}, {above + "/n/" + me, number, true}}, above + "/b",
+                                  me, 2, 20000, above + "/abort", &look);
+      ASSERT_TRUE(status.ok()) << status.text();
+      EXPECT_EQ(look.values, std::vector<std::string>({peer + number, number})) << round;
+      EXPECT_EQ(look.found, std::vector<bool>({true, true})) << round;
+    }
+  };
+  std::thread second([&] { pass_all(*other, "1", "0"); });
+  pass_all(*exchange_, "0", "1");
+  second.join();
+}
+
+TEST_P(ExchangeContract, AWatchGoesOnFromALookBesideABarrier) {
+  auto other = open();
+  Exchange::Look look{.prefix = key("bl/d"), .keys = {key("bl/d/a")}};
+  ASSERT_TRUE(exchange_->barrier_beside({}, key("bl/b"), "0", 1, 20000, "", &look).ok());
+  EXPECT_FALSE(look.found[0]);
+  const auto watch = [&](int timeout_ms, const std::vector<Exchange::Value>& first) {
+    return exchange_->watch_and_lookup(look.prefix, &look.token, timeout_ms, look.keys, &look.values, &look.found,
+                                       first);
+  };
+  EXPECT_EQ(watch(10, {}).code(), Code::kTimeout);
+  ASSERT_TRUE(other->publish(key("bl/d/a"), "1").ok());
+  ASSERT_TRUE(watch(20000, {}).ok()) << "what came between the two is not missed";
+  EXPECT_EQ(look.values[0], "1");
+  // Values are published before it waits.
+  std::thread answer([&] {
+    std::uint64_t token = 0;
+    std::vector<std::string> values;
+    for (std::vector<bool> asked{false}; !asked[0];)
+      ASSERT_TRUE(other->watch_and_lookup(key("bl/q"), &token, 20000, {key("bl/q/a")}, &values, &asked).ok());
+    EXPECT_EQ(values[0], "?");
+    EXPECT_TRUE(other->publish(key("bl/d/a"), "2").ok());
+  });
+  do ASSERT_TRUE(watch(20000, {{key("bl/q/a"), "?"}}).ok());
+  while (look.values[0] != "2");
+  answer.join();
+}
+
+TEST_P(ExchangeContract, ABarrierThatDoesNotOpenHasPublishedWhatGoesBesideIt) {
+  std::string value;
+  bool found = false;
+  const auto meet = [&](const char* name, const char* published, int timeout_ms) {
+    Exchange::Look look{.prefix = key("shut"), .keys = {key("shut/x")}};
+    return exchange_->barrier_beside({{key(published), "1"}}, key(name), "0", 2, timeout_ms, key("shut/abort"),
+                                     &look);
+  };
+  for (const int timeout_ms : {0, 10}) {
+    const std::string published = "shut/a" + std::to_string(timeout_ms);
+    EXPECT_EQ(meet("shut/b", published.c_str(), timeout_ms).code(), Code::kTimeout);
+    ASSERT_TRUE(exchange_->get(key(published), &value, &found).ok());
+    EXPECT_TRUE(found) << timeout_ms;
+  }
+  ASSERT_TRUE(exchange_->publish(key("shut/abort"), "").ok());
+  EXPECT_EQ(meet("shut/b", "shut/c", 20000).code(), Code::kAborted);
+  ASSERT_TRUE(exchange_->get(key("shut/c"), &value, &found).ok());
+  EXPECT_TRUE(found);
+  EXPECT_EQ(meet("shut/b", "shut/../d", 20000).code(), Code::kUsage);
+  EXPECT_EQ(meet("shut/../b", "shut/d", 20000).code(), Code::kUsage);
+  ASSERT_TRUE(exchange_->get(key("shut/d"), &value, &found).ok());
+  EXPECT_FALSE(found) << "keys are looked at first";
+}
+
 TEST_P(ExchangeContract, OneThatIsNotThereIsNotFound) {
   std::unique_ptr<Exchange> other;
   Status s = Exchange::open(uri_of_none(), false, &other);

@@ -441,6 +441,58 @@ TEST_F(Redis, AForgottenScriptIsSentAgainAtABarrier) {
   EXPECT_EQ(exchange->barrier("b/2", "0", 1, 20000, "abort").code(), Code::kIo);
 }
 
+// Who has published hears at once that it failed, whatever it would have waited for.
+TEST_F(Redis, WhatGoesBesideAWaitIsOneExchangeAndItsFailureIsHeard) {
+  const RedisServer server;
+  RedisPlace place;
+  std::unique_ptr<RedisConnection> looks;
+  ASSERT_TRUE(parse_redis_uri(server.uri(), &place).ok());
+  ASSERT_TRUE(RedisConnection::open(place, 10000, &looks).ok());
+  auto exchange = opened(server);
+  const auto tell = [&](std::initializer_list<std::string_view> words) {
+    RedisAnswers answers;
+    looks->append(words);
+    ASSERT_TRUE(looks->exchange(1, 10000, &answers).ok());
+    EXPECT_FALSE(answers[0]->is_error()) << answers[0]->text;
+  };
+  Exchange::Look look{.prefix = "r", .keys = {"r/0", "r/1"}};
+  const auto meet = [&](const char* barrier, int n) {
+    return exchange->barrier_beside({{"r/0", barrier}, {"r/1", "1"}}, barrier, "0", n, 20000, "r/abort", &look);
+  };
+  const auto watch = [&](const char* value, int timeout_ms) {
+    return exchange->watch_and_lookup(look.prefix, &look.token, timeout_ms, look.keys, &look.values, &look.found,
+                                      {{"r/0", value}, {"r/1", "2"}});
+  };
+  for (const bool forgotten : {true, false}) {  // by the server, the script
+    if (forgotten) tell({"SCRIPT", "FLUSH"});
+    const char* const barrier = forgotten ? "b/0" : "b/1";
+    const long long before = reads(*looks);
+    ASSERT_TRUE(meet(barrier, 1).ok());
+    if (!forgotten) {
+      EXPECT_LE(reads(*looks) - before, 1 + 1) << "one of them is this question";
+    }
+    EXPECT_EQ(look.values, std::vector<std::string>({barrier, "1"}));
+    if (forgotten) tell({"SCRIPT", "FLUSH"});
+    ASSERT_TRUE(watch("w", 20000).ok());
+    EXPECT_EQ(look.values, std::vector<std::string>({"w", "2"}));
+  }
+  const long long before = reads(*looks);
+  look.token = 0;
+  ASSERT_TRUE(watch("v", 20000).ok());
+  EXPECT_LE(reads(*looks) - before, 1 + 1) << "one of them is this question";
+  const std::int64_t began = monotonic_ns();
+  tell({"CONFIG", "SET", "maxmemory", "1"});
+  EXPECT_EQ(meet("b/2", 2).error(), ENOSPC);
+  EXPECT_EQ(watch("u", 20000).error(), ENOSPC);
+  tell({"CONFIG", "SET", "maxmemory", "0"});
+  ASSERT_TRUE(exchange->lookup(look.keys, &look.values, &look.found).ok());
+  EXPECT_EQ(look.values[0], "v") << "nothing was published";
+  tell({"SET", "test:x", "of another life"});
+  EXPECT_EQ(meet("b/3", 2).code(), Code::kIo);
+  EXPECT_EQ(watch("u", 20000).code(), Code::kIo);
+  EXPECT_LT(monotonic_ns() - began, 10'000'000'000) << "it waited all the same";
+}
+
 TEST_F(Redis, WhatARemovedJobLeftIsNotThereAnyMore) {
   const RedisServer server;
   auto exchange = opened(server);

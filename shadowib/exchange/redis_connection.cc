@@ -116,6 +116,8 @@ socklen_t address_of(const RedisPlace& place, sockaddr_storage* storage) {
   return sizeof(*v6);
 }
 
+bool has_password(const RedisPlace& place) { return !place.password.empty() || !place.password_file.empty(); }
+
 void set_option(int fd, int level, int name, int value) {
   ::syscall(SYS_setsockopt, fd, level, name, &value, sizeof(value));
 }
@@ -179,7 +181,7 @@ Status RedisConnection::failed(int err, const char* what) const {
 }
 
 Status RedisConnection::open(const RedisPlace& place, int patience_ms, std::unique_ptr<RedisConnection>* connection) {
-  SecretScope::note_processor();
+  if (place.has_tls() || has_password(place)) SecretScope::note_processor();
   std::unique_ptr<RedisConnection> made(new RedisConnection(place));
   SHADOWIB_TRY(made->connect(place, patience_ms));
   if (place.has_tls()) SHADOWIB_TRY(made->secure(place, patience_ms));
@@ -255,7 +257,7 @@ Status RedisConnection::send_password(const RedisPlace& place) {
 
 Status RedisConnection::let_in(const RedisPlace& place, int patience_ms) {
   RedisAnswers answers;
-  if (!place.password.empty() || !place.password_file.empty()) {
+  if (has_password(place)) {
     SHADOWIB_TRY(send_password(place));
     SHADOWIB_TRY(exchange(1, patience_ms, &answers));
     if (answers[0]->is_error())

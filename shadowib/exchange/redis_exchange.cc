@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <span>
 
 #include "shadowib/base/deadline.h"
 #include "shadowib/base/lock.h"
@@ -84,14 +85,18 @@ class RedisExchange final : public Exchange {
   Status do_remove(std::string_view key) override;
   Status do_list(std::string_view prefix, std::vector<std::string>* names) override;
   Status do_barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
-                    std::string_view abort_key) override;
+                    std::string_view abort_key) override {
+    return do_barrier_beside({}, name, member, n, timeout_ms, abort_key, nullptr);
+  }
   Status do_entered(std::string_view name, std::vector<std::string>* members) override;
   Status do_watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) override {
-    return watch_once(prefix, token, timeout_ms, cancel_fd, {}, nullptr, nullptr);
+    return watch_once(prefix, token, timeout_ms, cancel_fd, {}, nullptr, nullptr, {});
   }
   Status do_watch_and_lookup(std::string_view prefix, std::uint64_t* token, int timeout_ms,
                              const std::vector<std::string>& keys, std::vector<std::string>* values,
-                             std::vector<bool>* found) override;
+                             std::vector<bool>* found, const std::vector<Value>& first, int cancel_fd) override;
+  Status do_barrier_beside(const std::vector<Value>& first, std::string_view name, std::string_view member, int n,
+                           int timeout_ms, std::string_view abort_key, Look* look) override;
 
   using Lease = RedisLease;
 
@@ -102,11 +107,24 @@ class RedisExchange final : public Exchange {
   Status gone(const char* what, std::string_view key) const;
   Status check_word(const RedisReply& word, const char* what, std::string_view key) const;
   Status put(const char* operation, std::string_view key, std::string_view value);
-  // Runs an operation of the script. `what` and `subject`: for the message.
+  // Runs an operation of the script, after publishing `first` in the same exchange. `what` and `subject`: for the
+  // message.
   Status run(std::initializer_list<std::string_view> words, const char* what, std::string_view subject,
-             std::unique_ptr<RedisReply>* answer, int patience_ms = RedisConnection::kPatienceMs);
+             std::unique_ptr<RedisReply>* answer, int patience_ms = RedisConnection::kPatienceMs,
+             std::span<const Value> first = {});
+  // Requests to publish `first`, and their answers, which are heard before what follows them is waited for.
+  // *forgotten: the server does not know the script, and has published none. The lease is given up then, and if this
+  // is not ok.
+  void append_publish(Lease& lease, std::span<const Value> first);
+  Status take_published(Lease& lease, std::span<const Value> first, int patience_ms, bool* forgotten);
   Status watch_once(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd,
-                    const std::vector<std::string>& keys, std::vector<std::string>* values, std::vector<bool>* found);
+                    const std::vector<std::string>& keys, std::vector<std::string>* values, std::vector<bool>* found,
+                    std::span<const Value> first);
+  // What a watch reads once it has waited: `keys`, if there are some, and the id of the last change below `prefix`.
+  // The number of answers. take_look(): from answers[answer] on.
+  std::size_t append_look(Lease& lease, const std::string& stream, const std::vector<std::string>& keys);
+  Status take_look(const RedisAnswers& answers, std::size_t answer, const std::vector<std::string>& keys,
+                   std::uint64_t* token, std::vector<std::string>* values, std::vector<bool>* found);
   std::size_t append_lookup(Lease& lease, const std::vector<std::string>& keys, std::size_t first, std::size_t end);
   Status take_values(const RedisAnswers& answers, std::size_t answer, const std::vector<std::string>& keys,
                      std::size_t first, std::size_t end, std::vector<std::string>* values, std::vector<bool>* found);
@@ -122,8 +140,10 @@ class RedisExchange final : public Exchange {
                    std::string_view aborted_from);
   // What a member hears when it has entered and waited in one exchange. kNothing: until sleep_ms had passed.
   enum class Heard : std::uint8_t { kOpen, kNothing, kSomething };
-  Status enter_and_wait(const Entry& entry, int sleep_ms, int patience_ms, const std::string& aborted_from,
-                        Heard* heard);
+  // *published: so are `first`. *looked: *look, which may be null, has been filled.
+  Status enter_and_wait(const Entry& entry, std::span<const Value> first, int sleep_ms, int patience_ms,
+                        const std::string& aborted_from, Look* look, Heard* heard, bool* published, bool* looked);
+  Status look_behind(Look* look);
   // The last entry of the abort key's stream before which this exchange has found no such key. Its beginning if it
   // has not looked for that key.
   std::string heard_of(std::string_view abort_key);
@@ -176,24 +196,45 @@ bool forgot_script(const RedisAnswers& answers) {
 }
 
 Status RedisExchange::run(std::initializer_list<std::string_view> words, const char* what, std::string_view subject,
-                          std::unique_ptr<RedisReply>* answer, int patience_ms) {
+                          std::unique_ptr<RedisReply>* answer, int patience_ms, std::span<const Value> first) {
   Lease lease(pool_);
   SHADOWIB_TRY(lease.take(patience_ms));
   RedisAnswers answers;
   for (const bool again : {false, true}) {
-    // The whole script, once more, if the server has forgotten it.
-    std::vector<std::string_view> all{again ? "EVAL" : "EVALSHA",
-                                      again ? std::string_view(kRedisScript) : std::string_view(script_), "0",
-                                      place_.prefix, word_};
-    all.insert(all.end(), words);
-    lease->append(all);
-    Status status = ask(lease, 1, patience_ms, &answers, what, subject);
+    bool whole = again;  // the script once more, if the server has forgotten it
+    const auto append = [&](std::initializer_list<std::string_view> operation) {
+      std::vector<std::string_view> all{whole ? "EVAL" : "EVALSHA",
+                                        whole ? std::string_view(kRedisScript) : std::string_view(script_), "0",
+                                        place_.prefix, word_};
+      all.insert(all.end(), operation);
+      lease->append(all);
+      whole = false;
+    };
+    for (const Value& value : first) append({"publish", value.key, value.value});
+    append(words);
+    Status status = ask(lease, first.size() + 1, patience_ms, &answers, what, subject);
     if (!again && forgot_script(answers)) continue;
     SHADOWIB_TRY(status);
     break;
   }
-  *answer = std::move(answers[0]);
+  *answer = std::move(answers.back());
   return {};
+}
+
+void RedisExchange::append_publish(Lease& lease, std::span<const Value> first) {
+  for (const Value& value : first)
+    lease->append({"EVALSHA", script_, "0", place_.prefix, word_, "publish", value.key, value.value});
+}
+
+Status RedisExchange::take_published(Lease& lease, std::span<const Value> first, int patience_ms, bool* forgotten) {
+  *forgotten = false;
+  if (first.empty()) return {};
+  RedisAnswers answers;
+  const Status status = ask(lease, first.size(), patience_ms, &answers, "publish", first.front().key);
+  if (status.ok()) return {};
+  lease.drop();  // other answers may come late
+  *forgotten = forgot_script(answers);
+  return *forgotten ? Status() : status;
 }
 
 // A server that removes keys when it is full would do so silently. One that does not let us ask is believed.
@@ -238,15 +279,13 @@ Status RedisExchange::put(const char* operation, std::string_view key, std::stri
 }
 
 Status RedisExchange::do_publish_all(const std::vector<Value>& values) {
-  RedisAnswers answers;
   {
     Lease lease(pool_);
     SHADOWIB_TRY(lease.take(RedisConnection::kPatienceMs));
-    for (const Value& value : values)
-      lease->append({"EVALSHA", script_, "0", place_.prefix, word_, "publish", value.key, value.value});
-    const Status status =
-        ask(lease, values.size(), RedisConnection::kPatienceMs, &answers, "publish", values.front().key);
-    if (!forgot_script(answers)) return status;
+    append_publish(lease, values);
+    bool forgotten = false;
+    SHADOWIB_TRY(take_published(lease, values, RedisConnection::kPatienceMs, &forgotten));
+    if (!forgotten) return {};
   }
   return Exchange::do_publish_all(values);
 }
@@ -364,13 +403,22 @@ void RedisExchange::append_wait(Lease& lease, const Entry& entry, int sleep_ms, 
 
 // A barrier's stream has no entry before somebody finds all there. That of the abort key has entries: one that is
 // newer than the last before which there was no such key ends the wait.
-Status RedisExchange::enter_and_wait(const Entry& entry, int sleep_ms, int patience_ms,
-                                     const std::string& aborted_from, Heard* heard) {
+Status RedisExchange::enter_and_wait(const Entry& entry, std::span<const Value> first, int sleep_ms, int patience_ms,
+                                     const std::string& aborted_from, Look* look, Heard* heard, bool* published,
+                                     bool* looked) {
   *heard = Heard::kSomething;
+  *published = *looked = false;
   Lease lease(pool_);
   SHADOWIB_TRY(lease.take(patience_ms));
+  append_publish(lease, first);
   lease->append({"EVALSHA", script_, "0", place_.prefix, word_, "come", entry.name, entry.member, entry.wanted});
   append_wait(lease, entry, sleep_ms, "0-0", aborted_from);
+  const bool looks = look != nullptr && look->keys.size() <= kKeysAtOnce;
+  const std::size_t last = looks ? append_look(lease, redis_key("v", look->prefix), look->keys) : 0;
+  bool forgotten = false;
+  SHADOWIB_TRY(take_published(lease, first, patience_ms, &forgotten));
+  if (forgotten) return {};
+  *published = true;
   RedisAnswers answers;
   const Status status = ask(lease, 1, patience_ms, &answers, "enter barrier", entry.name);
   if (!status.ok()) {
@@ -378,34 +426,48 @@ Status RedisExchange::enter_and_wait(const Entry& entry, int sleep_ms, int patie
     return forgot_script(answers) ? Status() : status;
   }
   const bool complete = answers[0]->number >= entry.n;
-  SHADOWIB_TRY(ask(lease, 1, sleep_ms + kLateMs, &answers, "wait at barrier", entry.name));
+  SHADOWIB_TRY(ask(lease, 1 + last, sleep_ms + kLateMs, &answers, "wait at barrier", entry.name));
   if (complete || count_in(*answers[0], entry.opened) >= entry.n)
     *heard = Heard::kOpen;
   else if (answers[0]->kind == RedisReply::Kind::kNil)
     *heard = Heard::kNothing;
-  return {};
+  if (*heard != Heard::kOpen || !looks) return {};
+  *looked = true;
+  return take_look(answers, 1, look->keys, &look->token, &look->values, &look->found);
 }
 
-Status RedisExchange::do_barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
-                                 std::string_view abort_key) {
+Status RedisExchange::look_behind(Look* look) {
+  if (look == nullptr) return {};
+  return do_watch_and_lookup(look->prefix, &look->token, 0, look->keys, &look->values, &look->found, {}, -1);
+}
+
+Status RedisExchange::do_barrier_beside(const std::vector<Value>& first, std::string_view name,
+                                        std::string_view member, int n, int timeout_ms, std::string_view abort_key,
+                                        Look* look) {
   const Deadline deadline = Deadline::in_ms(timeout_ms);
   const int patience_ms = std::min(std::max(timeout_ms, 0) + kLateMs, RedisConnection::kPatienceMs);
   const Entry entry{
       name, member, abort_key, n, std::to_string(n), redis_key("o", name), redis_key("v", parent_of(abort_key))};
+  std::span<const Value> due = first;
   if (timeout_ms > 0) {
     Heard heard{};
+    bool published = false, looked = false;
     const int sleep_ms = std::min(timeout_ms, kSleepMs);
-    SHADOWIB_TRY(enter_and_wait(entry, sleep_ms, patience_ms, heard_of(abort_key), &heard));
-    if (heard == Heard::kOpen) return {};
+    SHADOWIB_TRY(
+        enter_and_wait(entry, first, sleep_ms, patience_ms, heard_of(abort_key), look, &heard, &published, &looked));
+    if (heard == Heard::kOpen) return looked ? Status() : look_behind(look);
+    if (published) due = {};
     if (heard == Heard::kNothing && sleep_ms == timeout_ms) return incomplete(name, n, timeout_ms);
   }
   for (;;) {
     std::unique_ptr<RedisReply> entered;
-    SHADOWIB_TRY(run({"enter", name, member, entry.wanted, abort_key}, "enter barrier", name, &entered, patience_ms));
+    SHADOWIB_TRY(
+        run({"enter", name, member, entry.wanted, abort_key}, "enter barrier", name, &entered, patience_ms, due));
+    due = {};
     if (entered->items.size() != 4) return redis_error(shown_, "an odd answer", "enter barrier", name);
     hear(abort_key, *entered);
     // Who finds everybody entered passes, even if the abort key exists by then: all that still wait decide alike.
-    if (entered->items[0]->number >= n) return {};
+    if (entered->items[0]->number >= n) return look_behind(look);
     if (entered->items[1]->number != 0) return given_up(name, abort_key);
     const int sleep_ms = std::min(deadline.left_ms(), kSleepMs);
     if (sleep_ms == 0) return incomplete(name, n, timeout_ms);
@@ -414,7 +476,7 @@ Status RedisExchange::do_barrier(std::string_view name, std::string_view member,
     append_wait(lease, entry, sleep_ms, entered->items[2]->text, entered->items[3]->text);
     RedisAnswers answers;
     SHADOWIB_TRY(ask(lease, 1, sleep_ms + kLateMs, &answers, "wait at barrier", name));
-    if (count_in(*answers[0], entry.opened) >= n) return {};
+    if (count_in(*answers[0], entry.opened) >= n) return look_behind(look);
   }
 }
 
@@ -431,44 +493,68 @@ Status RedisExchange::do_entered(std::string_view name, std::vector<std::string>
   return {};
 }
 
-// Waits, and then looks up `keys`, if there are some, in one exchange with the server.
+// The id may be that of an earlier change than the values have, which wakes once more, but never that of a later one.
+std::size_t RedisExchange::append_look(Lease& lease, const std::string& stream,
+                                       const std::vector<std::string>& keys) {
+  lease->append({"XREVRANGE", stream, "+", "-", "COUNT", "1"});
+  return keys.empty() ? 1 : 1 + append_lookup(lease, keys, 0, keys.size());
+}
+
+Status RedisExchange::take_look(const RedisAnswers& answers, std::size_t answer, const std::vector<std::string>& keys,
+                                std::uint64_t* token, std::vector<std::string>* values, std::vector<bool>* found) {
+  if (!keys.empty()) SHADOWIB_TRY(take_values(answers, answer + 1, keys, 0, keys.size(), values, found));
+  if (const std::string* id = entry_in(*answers[answer]); id != nullptr)
+    *token = token_of(*id);
+  else if (*token == 0)
+    *token = kNoEntry;
+  return {};
+}
+
+// Publishes `first`, waits, and then looks up `keys`, if there are some, in one exchange with the server.
 Status RedisExchange::watch_once(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd,
                                  const std::vector<std::string>& keys, std::vector<std::string>* values,
-                                 std::vector<bool>* found) {
+                                 std::vector<bool>* found, std::span<const Value> first) {
   const std::string subject(prefix), stream = redis_key("v", prefix);
   const Deadline deadline = Deadline::in_ms_or_never(timeout_ms);
   for (;;) {
     const int sleep_ms = std::min(deadline.left_ms(), kSleepMs);
     Lease lease(pool_);
-    SHADOWIB_TRY(lease.take(std::min(sleep_ms + kLateMs, RedisConnection::kPatienceMs)));
+    const int patience_ms = std::min(sleep_ms + kLateMs, RedisConnection::kPatienceMs);
+    SHADOWIB_TRY(lease.take(patience_ms));
+    append_publish(lease, first);
     const bool sleeps = *token != 0 && sleep_ms != 0;
-    lease->append({"GET", prefix_ + "x"});
+    // A look at keys has the word behind it. Nothing is asked before the wait that an answer would wake for.
+    if (keys.empty()) lease->append({"GET", prefix_ + "x"});
     if (sleeps)
       lease->append({"XREAD", "COUNT", "1", "BLOCK", std::to_string(sleep_ms), "STREAMS", stream, id_of(*token)});
-    lease->append({"XREVRANGE", stream, "+", "-", "COUNT", "1"});
-    const std::size_t last = sleeps ? 2 : 1;
-    const std::size_t asked = last + 1 + (keys.empty() ? 0 : append_lookup(lease, keys, 0, keys.size()));
+    const std::size_t look = (keys.empty() ? 1 : 0) + (sleeps ? 1 : 0);
+    const std::size_t asked = look + append_look(lease, stream, keys);
+    bool forgotten = false;
+    SHADOWIB_TRY(take_published(lease, first, patience_ms, &forgotten));
+    if (forgotten) {
+      for (const Value& value : first) SHADOWIB_TRY(do_publish(value.key, value.value));
+      first = {};
+      continue;
+    }
+    first = {};
     RedisAnswers answers;
     bool cancelled = false;
     SHADOWIB_TRY(ask(lease, asked, sleep_ms + kLateMs, &answers, "watch", subject, cancel_fd, &cancelled));
-    if (cancelled) return {};
-    SHADOWIB_TRY(check_word(*answers[0], "watch", subject));
-    if (!keys.empty()) SHADOWIB_TRY(take_values(answers, last + 1, keys, 0, keys.size(), values, found));
-    const std::string* id = entry_in(*answers[last]);
-    const std::uint64_t now = id != nullptr ? token_of(*id) : *token == 0 ? kNoEntry : *token;
-    if (now != *token) {
-      *token = now;
-      return {};
-    }
+    if (cancelled) return keys.empty() ? Status() : do_lookup(keys, values, found);
+    if (keys.empty()) SHADOWIB_TRY(check_word(*answers[0], "watch", subject));
+    const std::uint64_t before = *token;
+    SHADOWIB_TRY(take_look(answers, look, keys, token, values, found));
+    if (*token != before) return {};
     if (deadline.has_passed()) return unchanged(prefix, timeout_ms);
   }
 }
 
 Status RedisExchange::do_watch_and_lookup(std::string_view prefix, std::uint64_t* token, int timeout_ms,
                                           const std::vector<std::string>& keys, std::vector<std::string>* values,
-                                          std::vector<bool>* found) {
-  if (keys.size() > kKeysAtOnce) return Exchange::do_watch_and_lookup(prefix, token, timeout_ms, keys, values, found);
-  return watch_once(prefix, token, timeout_ms, -1, keys, values, found);
+                                          std::vector<bool>* found, const std::vector<Value>& first, int cancel_fd) {
+  if (keys.size() > kKeysAtOnce)
+    return Exchange::do_watch_and_lookup(prefix, token, timeout_ms, keys, values, found, first, cancel_fd);
+  return watch_once(prefix, token, timeout_ms, cancel_fd, keys, values, found, first);
 }
 
 }  // namespace
