@@ -62,31 +62,62 @@ constexpr std::int64_t kExitWaitNs = 2'000'000'000;
 SpinLock g_join_lock;
 constinit thread_local bool t_is_agent __attribute__((tls_model("initial-exec"))) = false;
 
-Status read_request(const std::string& name, std::string* text, bool* found) {
-  return g_job.exchange->get(std::string(g_job.info.epoch) + "/control/" + name, text, found);
+// All that a member may be asked for, read at once. What is published later wakes the agent again.
+class Requests {
+ public:
+  Status read() { return g_job.exchange->lookup(keys_, &values_, &found_); }
+  // Waits for the next first (Exchange::watch_and_lookup).
+  Status await(std::uint64_t* token, int timeout_ms, int cancel_fd) {
+    const Status status =
+        g_job.exchange->watch_and_lookup(control_, token, timeout_ms, keys_, &values_, &found_, {}, cancel_fd);
+    are_read_ = status.ok() || status.code() == Code::kTimeout;
+    return status;
+  }
+  bool are_read() const { return are_read_; }
+
+  const std::string* abort() const { return at(0); }
+  const std::string* checkpoint() const { return at(1); }
+  const std::string* status() const { return at(2); }
+  const std::string* clc() const { return at(3); }   // of this member's cluster
+  const std::string* room() const { return at(4); }  // likewise
+
+ private:
+  // Null: nobody asks.
+  const std::string* at(std::size_t i) const { return i < found_.size() && found_[i] ? &values_[i] : nullptr; }
+
+  static std::vector<std::string> keys_below(const std::string& control) {
+    std::vector<std::string> keys;
+    for (const char* name : {"/abort", "/checkpoint", "/status"}) keys.push_back(control + name);
+    if (!is_in_cluster()) return keys;
+    const unsigned cluster = own_cluster().running.index;
+    for (const std::string& name : {request_name(cluster), room_name(cluster)}) keys.push_back(control + "/" + name);
+    return keys;
+  }
+
+  const std::string control_ = std::string(g_job.info.epoch) + "/control";
+  const std::vector<std::string> keys_ = keys_below(control_);
+  std::vector<std::string> values_;
+  std::vector<bool> found_;
+  bool are_read_ = false;
+};
+
+// A process that was restarted meanwhile is asked in another epoch, and looks there.
+void answer_checkpoint_request(const Requests& requests) {
+  const std::uint32_t generation = g_job.info.generation;
+  for (const std::string* request : {requests.checkpoint(), requests.clc()}) {
+    if (request != nullptr) take_part_in_checkpoint(*request);
+    if (generation != g_job.info.generation) return;
+  }
+  Fields fields;
+  if (requests.room() != nullptr && decode_fields(*requests.room(), &fields) &&
+      is_new_room_request(field_number(fields, "n")))
+    note_room_request();
 }
 
-Status answer_checkpoint_request() {
-  std::string text;
-  bool found = false;
-  SHADOWIB_TRY(read_request("checkpoint", &text, &found));
-  if (found) take_part_in_checkpoint(text);
-  if (!is_in_cluster()) return {};
-  SHADOWIB_TRY(read_request(request_name(own_cluster().running.index), &text, &found));
-  if (found) take_part_in_checkpoint(text);
+void answer_status_request(const std::string& text) {
   Fields fields;
-  SHADOWIB_TRY(read_request(room_name(own_cluster().running.index), &text, &found));
-  if (found && decode_fields(text, &fields) && is_new_room_request(field_number(fields, "n"))) note_room_request();
-  return {};
-}
-
-Status answer_status_request() {
-  std::string text;
-  bool found = false;
-  Fields fields;
-  SHADOWIB_TRY(read_request("status", &text, &found));
-  const std::uint64_t n = found && decode_fields(text, &fields) ? field_number(fields, "n") : 0;
-  if (n <= g_agent.last_status) return {};
+  const std::uint64_t n = decode_fields(text, &fields) ? field_number(fields, "n") : 0;
+  if (n <= g_agent.last_status) return;
   g_agent.last_status = n;
   std::string json;
   JsonWriter writer(&json);
@@ -103,7 +134,6 @@ Status answer_status_request() {
           std::string(g_job.info.epoch) + "/status/" + std::to_string(n) + "/" + std::to_string(g_job.info.member),
           json)
       .ok();
-  return {};
 }
 
 // A look for requests that opens what the next watches hold open.
@@ -124,9 +154,10 @@ int wait_ms() {
 
 // What a member does whenever it has been woken, and as long as it is one. Not ok: it could not read what it may have
 // been woken for.
-Status look_around() {
+Status look_around(Requests& requests) {
   (void)make_descriptor_room().ok();  // a checkpoint that finds none says so
-  const Status told = end_if_told();
+  const Status read = requests.are_read() ? Status() : requests.read();
+  if (requests.abort() != nullptr) end_if_told(*requests.abort());
   end_with_the_job(g_job.exchange, g_job.info.epoch);
   launcher_take_events(g_job.exchange, g_job.info.epoch);
   if (is_in_cluster()) {
@@ -135,8 +166,10 @@ Status look_around() {
     look_at_gates();
     ask_for_log_room();
   }
-  const Status checkpoint = answer_checkpoint_request(), status = answer_status_request();
-  return !told.ok() ? told : !checkpoint.ok() ? checkpoint : status;
+  if (!read.ok()) return read;
+  if (requests.status() != nullptr) answer_status_request(*requests.status());
+  answer_checkpoint_request(requests);
+  return {};
 }
 
 // A member that ends takes with it what a cluster that went back has not got again yet. Nothing wakes the program's
@@ -153,7 +186,8 @@ void stay_until_all_is_sent_again() {
           g_job.info.member);
     }
     raw_sleep_ms(gates_wait_ms());
-    (void)look_around().ok();
+    Requests requests;
+    (void)look_around(requests).ok();
     give_back_descriptor_room();
   }
   g_agent.stays.store(false);
@@ -178,14 +212,14 @@ void* agent_main(void*) {
     // Somebody has to take them, whatever the program's threads have blocked.
     const std::uint64_t requests = request_signals();
     raw_sigmask(SIG_UNBLOCK, &requests, nullptr);
-    Status status =
-        g_job.exchange->watch(std::string(g_job.info.epoch) + "/control", &token, wait_ms(), g_agent.cancel.load());
+    Requests asked;
+    Status status = asked.await(&token, wait_ms(), g_agent.cancel.load());
     raw_sigmask(SIG_BLOCK, &requests, nullptr);
     if (g_agent.quit.load()) break;
     replace_closed_descriptors();
     if (status.error() == EMFILE) status = watch_with_room(&token);
     if (!status.ok() && status.code() != Code::kTimeout) wait_for_exchange(status), token = 0;
-    const Status looked = look_around();
+    const Status looked = look_around(asked);
     start_own_checkpoint();
     if (is_in_cluster()) start_forced_clc();
     give_back_descriptor_room();

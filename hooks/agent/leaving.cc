@@ -23,12 +23,9 @@ void tell_of_the_end() {
   (void)publish_fields(std::string(job.epoch) + "/gone/" + member, {{"pid", std::to_string(raw_getpid())}}).ok();
 }
 
-Status end_if_told() {
-  std::string text;
-  bool found = false;
+void end_if_told(const std::string& text) {
   Fields fields;
-  SHADOWIB_TRY(g_job.exchange->get(std::string(g_job.info.epoch) + "/control/abort", &text, &found));
-  if (!found || !decode_fields(text, &fields) || field_number(fields, "everyone") == 0) return {};
+  if (!decode_fields(text, &fields) || field_number(fields, "everyone") == 0) return;
   log_line(LogLevel::kInfo, "member %u ends: %s", g_job.info.member, field_text(fields, "text").c_str());
   for (;;) ::syscall(SYS_kill, raw_getpid(), SIGKILL);
 }

@@ -188,11 +188,11 @@ Status Round::inspect() {
   SHADOWIB_TRY(tell_host());
   if (request_.is_clc()) SHADOWIB_TRY(publish_fields(messages_.own("border"), encode_border(report_border())));
   if (request_.forked) SHADOWIB_TRY(publish_fields(messages_.own("save"), {{"forked", "1"}}));
-  SHADOWIB_TRY(g_job.exchange->publish_all(
-      {{messages_.own("files"), describe_mapped_files(), true}, {messages_.own("fds"), table_}}));
-  // What this member is to save of the memory it shares, and which files it is to compare.
+  // Answered by what this member is to save of the memory it shares, and which files it is to compare.
   std::string go, duty;
-  SHADOWIB_TRY(messages_.wait_for_key("go", &go, messages_.own("memory"), &duty));
+  SHADOWIB_TRY(messages_.wait_for_key(
+      "go", &go, {{messages_.own("files"), describe_mapped_files(), true}, {messages_.own("fds"), table_}},
+      messages_.own("memory"), &duty));
   SHADOWIB_TRY(request_.take_choice(go));
   compared_ = compare_files(duty);
   SHADOWIB_TRY(add_comparisons(compared_, &table_));

@@ -134,25 +134,39 @@ Status RoundMessages::tell_heard() {
 
 Status RoundMessages::barrier(Phase phase) { return barrier(std::to_string(number_of(phase))); }
 
-Status RoundMessages::barrier(const std::string& name) {
+Status RoundMessages::barrier(const std::string& name) { return meet(name, nullptr); }
+
+// What is awaited later is published later: the token may be used for each wait that follows.
+Status RoundMessages::barrier_and_get(const std::string& name, const std::string& key, std::string* value,
+                                      bool* found) {
+  Exchange::Look look{.prefix = prefix_, .keys = {key}};
+  SHADOWIB_TRY(meet(name, &look));
+  token_ = look.token;
+  *found = look.found[0];
+  *value = std::move(look.values[0]);
+  return {};
+}
+
+Status RoundMessages::meet(const std::string& name, Exchange::Look* look) {
   for (;;) {
-    Status status = g_job.exchange->barrier(key("b/" + name), me_, static_cast<int>(request_.members.size()),
-                                            slice_ms(), abort_key_);
+    Status status = g_job.exchange->barrier_beside(
+        {}, key("b/" + name), me_, static_cast<int>(request_.members.size()), slice_ms(), abort_key_, look);
     if (status.code() != Code::kTimeout && status.code() != Code::kAborted) return status;
     SHADOWIB_TRY(check_others());
     if (status.code() == Code::kAborted) return status;
   }
 }
 
-Status RoundMessages::wait_for_key(const char* name, std::string* value, const std::string& beside,
-                                   std::string* value_beside) {
+Status RoundMessages::wait_for_key(const char* name, std::string* value, std::vector<Exchange::Value> first,
+                                   const std::string& beside, std::string* value_beside) {
   std::vector<std::string> keys{key(name), abort_key_};
   if (!beside.empty()) keys.push_back(beside);  // looked up after the first
-  std::uint64_t token = 0;                      // with which the first watch returns at once
   for (;;) {
     std::vector<std::string> values;
     std::vector<bool> found;
-    const Status status = g_job.exchange->watch_and_lookup(prefix_, &token, slice_ms(), keys, &values, &found);
+    const Status status =
+        g_job.exchange->watch_and_lookup(prefix_, &token_, slice_ms(), keys, &values, &found, first);
+    first.clear();
     if (!status.ok() && status.code() != Code::kTimeout) return status;
     if (found[0]) {
       *value = std::move(values[0]);

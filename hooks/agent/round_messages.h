@@ -76,9 +76,11 @@ class RoundMessages {
   Status barrier(Phase phase);
   // One of several barriers of a phase.
   Status barrier(const std::string& name);
-  // `beside`: a key that is published before it, if at all.
-  Status wait_for_key(const char* name, std::string* value, const std::string& beside = "",
-                      std::string* value_beside = nullptr);
+  // Then looks up a key of this checkpoint, too.
+  Status barrier_and_get(const std::string& name, const std::string& key, std::string* value, bool* found);
+  // Publishes `first`, and waits. `beside`: a key that is published before it, if at all.
+  Status wait_for_key(const char* name, std::string* value, std::vector<Exchange::Value> first = {},
+                      const std::string& beside = "", std::string* value_beside = nullptr);
   // Until any key of this checkpoint changes, and then looks up one (Exchange::watch_and_lookup); does not look
   // whether waiting is in vain.
   Status watch(std::uint64_t* token, int timeout_ms, const std::string& key, std::string* value, bool* found);
@@ -94,12 +96,14 @@ class RoundMessages {
 
  private:
   bool command_gave_up_for_good();
+  Status meet(const std::string& name, Exchange::Look* look);
   Status claim_abort();
 
   const RoundRequest& request_;
   std::string abort_text_;       // of this member, once it gives up
   bool abort_is_there_ = false;  // of whoever was first
   const std::string me_, prefix_, abort_key_, command_lock_;
+  std::uint64_t token_ = 0;  // of the last look at keys of this checkpoint that waits go on from
 };
 
 }  // namespace shadowib

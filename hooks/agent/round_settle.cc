@@ -132,10 +132,9 @@ Status RoundSettle::settle() {
     if (status.ok()) settle_ns_ = monotonic_ns() - stopped_at_ns_;
     if (!status.ok() && status.code() != Code::kTimeout) return status;
     if (!status.ok()) SHADOWIB_TRY(ask_for_another(attempt, status));
-    SHADOWIB_TRY(messages_.barrier("40." + number));
     std::string asked;  // "MEMBER REASON" of the first who has asked for another try
     bool again = false;
-    SHADOWIB_TRY(g_job.exchange->get(again_key(attempt), &asked, &again));
+    SHADOWIB_TRY(messages_.barrier_and_get("40." + number, again_key(attempt), &asked, &again));
     if (!again) return {};
     if (attempt + 1 == kSettleTries) {
       const std::size_t blank = std::min(asked.find(' '), asked.size() - 1);

@@ -26,17 +26,14 @@ Status claim_lid(VirtualLid lid) {
   return job_exchange()->claim(job_key("lid/" + std::to_string(lid.value)), std::to_string(job_info().member));
 }
 
-// Publishes that this member is to be found at a context's addresses, as others on the same adapter may be.
-Status publish_addresses(ShadowContext& context) {
+// That this member is to be found at a context's addresses, as others on the same adapter may be.
+void append_addresses(const ShadowContext& context, std::vector<Exchange::Value>* values) {
   const std::string member = std::to_string(job_info().member);
-  std::vector<Exchange::Value> values;
-  SHADOWIB_TRY(claim_lids(context.ports));
-  for (ShadowPort& port : context.ports) {
-    if (port.lid.value != 0) values.push_back({address_key(port.lid) + "/" + member, "", true});
+  for (const ShadowPort& port : context.ports) {
+    if (port.lid.value != 0) values->push_back({address_key(port.lid) + "/" + member, "", true});
     for (const RecordedGid& gid : port.gids)
-      if (!gid.empty()) values.push_back({address_key(gid.gid) + "/" + member, "", true});
+      if (!gid.empty()) values->push_back({address_key(gid.gid) + "/" + member, "", true});
   }
-  return job_exchange()->publish_all(values);
 }
 
 Status publish_late_key(const char* kind, std::uint32_t pd, std::uint32_t id, std::uint32_t real) {
@@ -99,7 +96,7 @@ void tell_apart(ShadowPort& port, std::uint32_t others_lid) {
 }
 
 Status claim_and_publish(ShadowContext& context) {
-  SHADOWIB_TRY(publish_addresses(context));
+  SHADOWIB_TRY(claim_lids(context.ports));
   SHADOWIB_TRY(publish_directory());
   return reserve_neighbours_numbers(context);
 }
@@ -107,7 +104,12 @@ Status claim_and_publish(ShadowContext& context) {
 }  // namespace
 
 Status announce_ports(ShadowContext& context) {
-  if (job_info().generation == 0) return publish_addresses(context);
+  if (job_info().generation == 0) {
+    std::vector<Exchange::Value> addresses;
+    append_addresses(context, &addresses);
+    SHADOWIB_TRY(claim_lids(context.ports));
+    return job_exchange()->publish_all(addresses);
+  }
   bool is_known = false, is_of_a_fellow = false;
   {
     SpinGuard guard(registry().lock);
@@ -139,14 +141,14 @@ Status claim_lids(const std::vector<ShadowPort>& ports) {
   return {};
 }
 
-Status claim_ports_again(ShadowContext& context) { return publish_addresses(context); }
-
 Status publish_directory() {
   Directory d;
+  std::vector<Exchange::Value> values;
   Registry& r = registry();
   {
     SpinGuard guard(r.lock);
     for (ShadowContext& context : r.contexts) {
+      append_addresses(context, &values);
       const auto responders = static_cast<std::uint32_t>(std::max(0, context.real_attr.max_qp_rd_atom));
       for (ShadowPort& port : context.ports) {
         DirectoryPort p{port.lid.value, port.real_lid.value, {}, {}, port.real_mtu, responders, context.adapter()};
@@ -168,7 +170,8 @@ Status publish_directory() {
   }
   std::sort(d.qps.begin(), d.qps.end());
   std::sort(d.srqs.begin(), d.srqs.end());
-  return job_exchange()->publish(job_key("rebuild/" + std::to_string(job_info().member)), encode_directory(d));
+  values.push_back({job_key("rebuild/" + std::to_string(job_info().member)), encode_directory(d)});
+  return job_exchange()->publish_all(values);
 }
 
 Status announce_source(const ShadowQp& qp) {

@@ -14,9 +14,7 @@ namespace shadowib {
 Status announce_ports(ShadowContext& context);
 // Claims the virtual LIDs of ports, unless others have.
 Status claim_lids(const std::vector<ShadowPort>& ports);
-// After a restart: claims a context's virtual addresses in the new epoch.
-Status claim_ports_again(ShadowContext& context);
-// After a restart: publishes this member's directory.
+// After a restart: publishes this member's directory, and that it is to be found at the addresses of its contexts.
 Status publish_directory();
 
 // The number by which peers know a queue pair, or an XRC queue, that is made now: the real one, unless that is

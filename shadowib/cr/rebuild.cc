@@ -514,7 +514,7 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   // Behind them: a kernel lets what is newest go first at a process's end, and Linux' rxe waits for a minute before
   // it destroys a queue pair that a window is bound by.
   SHADOWIB_TRY(rebuild_windows(r));
-  for (ShadowContext& context : r.contexts) SHADOWIB_TRY(claim_ports_again(context));
+  for (ShadowContext& context : r.contexts) SHADOWIB_TRY(claim_lids(context.ports));
   SHADOWIB_TRY(claim_closed_devices());
   SHADOWIB_TRY(fault_point(Phase::kObjects));
   SHADOWIB_TRY(publish_directory());

@@ -71,7 +71,7 @@ class Settler {
       SHADOWIB_TRY(still_stopped());
       if (context_.let_held != nullptr) context_.let_held();
       poll_everything();
-      SHADOWIB_TRY(publish_counts());
+      note_counts();
       SHADOWIB_TRY(still_stopped());
       if (!settled_) {
         SHADOWIB_TRY(read_peers([this](ShadowQp& qp) { return waits_for_peer(qp) || may_lead_to_guest(qp); }));
@@ -89,7 +89,7 @@ class Settler {
       const std::int64_t now = monotonic_ns();
       const std::int64_t pause_ns = std::max(now - began, due_after(now - changed_ns_));
       bool all = false;
-      if (settled_) SHADOWIB_TRY(await_settled(pause_ns, &all));
+      SHADOWIB_TRY(settled_ ? await_settled(pause_ns, &all) : publish_counts());
       if (all) break;
       if (!settled_ || pause_ns < kMillisecondNs) pause(pause_ns);
     }
@@ -213,7 +213,7 @@ class Settler {
     return std::string(context_.prefix) + "/" + what + "/" + std::to_string(member);
   }
 
-  Status publish_counts() {
+  void note_counts() {
     std::vector<QpCounts> mine;
     for (ShadowQp& qp : registry().qps) {
       note_state(qp);
@@ -236,12 +236,17 @@ class Settler {
     std::sort(mine.begin(), mine.end(), [](const QpCounts& a, const QpCounts& b) { return a.qp_num < b.qp_num; });
     std::string text(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(QpCounts));
     counts_[context_.job->member] = std::move(mine);
-    if (published_ && text == last_published_) return {};
-    SHADOWIB_TRY(text.empty() ? context_.exchange->publish_alike(key("counts", context_.job->member), text)
-                              : context_.exchange->publish(key("counts", context_.job->member), text));
-    last_published_ = std::move(text);
-    published_ = true;
+    if (noted_ && text == last_noted_) return;
+    due_ = {{key("counts", context_.job->member), text, text.empty()}};
+    last_noted_ = std::move(text);
+    noted_ = true;
     changed_ns_ = monotonic_ns();
+  }
+
+  // Counts that have changed: before those of others are read, and with the entry of a member that has settled.
+  Status publish_counts() {
+    SHADOWIB_TRY(context_.exchange->publish_all(due_));
+    due_.clear();
     return {};
   }
 
@@ -317,6 +322,8 @@ class Settler {
     SHADOWIB_TRY(still_stopped());
     for (std::uint32_t member : members) keys.push_back(key("counts", member));
     if (keys.empty()) return {};
+    SHADOWIB_TRY(publish_counts());
+    SHADOWIB_TRY(still_stopped());
     SHADOWIB_TRY(context_.exchange->lookup(keys, &values, &found));
     SHADOWIB_TRY(still_stopped());
     for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -573,9 +580,10 @@ class Settler {
   // Comes to the barrier of those that have settled, and sleeps there as long as no look at the queues is due.
   Status await_settled(std::int64_t pause_ns, bool* all) {
     const auto pause_ms = static_cast<int>(std::min(pause_ns, kLongestPauseNs) / kMillisecondNs);
-    const Status status =
-        context_.exchange->barrier(std::string(context_.prefix) + "/settled", std::to_string(context_.job->member),
-                                   static_cast<int>(context_.member_count), pause_ms, context_.abort_key);
+    const Status status = context_.exchange->barrier_beside(
+        due_, std::string(context_.prefix) + "/settled", std::to_string(context_.job->member),
+        static_cast<int>(context_.member_count), pause_ms, context_.abort_key, nullptr);
+    due_.clear();
     *all = status.ok();
     if (status.code() == Code::kAborted) return Status(Code::kAborted, 0, kOthersGaveUp);
     return status.code() == Code::kTimeout ? Status() : status;
@@ -606,11 +614,12 @@ class Settler {
   std::map<std::pair<std::uint32_t, std::string>, Candidates> candidates_;  // by LID and GID
   Status failure_;           // the first of the exchange's in a place that cannot return it
   bool has_guests_ = false;  // the job has had some, and they may have a member's address
-  std::string last_published_;
-  bool published_ = false, settled_ = false;
-  bool gives_up_tails_ = false;  // of queue pairs whose peers are gone: nothing tells any more what has run
-  bool may_be_doomed_ = false;   // Judgement's, of the queue pair judged last
-  bool lacks_counts_ = false;    // the queue pair judged last waits for a member that has not published
+  std::string last_noted_;
+  bool noted_ = false, settled_ = false;
+  std::vector<Exchange::Value> due_;  // counts that have yet to be published
+  bool gives_up_tails_ = false;       // of queue pairs whose peers are gone: nothing tells any more what has run
+  bool may_be_doomed_ = false;        // Judgement's, of the queue pair judged last
+  bool lacks_counts_ = false;         // the queue pair judged last waits for a member that has not published
   const std::int64_t began_ns_ = monotonic_ns();
   std::int64_t others_check_ = began_ns_ + kOthersCheckNs;
   std::int64_t changed_ns_ = began_ns_;  // when counts were last seen to change
