@@ -32,7 +32,12 @@ class RedisServer:
         with socket.create_connection(("127.0.0.1", int(uri.split(":")[2].split("/")[0]))) as s:
             s.sendall(b"INFO all\r\nQUIT\r\n")
             said = b"".join(iter(lambda: s.recv(65536), b"")).decode()
-        return int(next(line.split(":")[1] for line in said.splitlines() if line.startswith(field + ":")))
+        return float(next(line.split(":")[1] for line in said.splitlines() if line.startswith(field + ":")))
+
+    @classmethod
+    def cpu_s(cls, uri):
+        """The server's processor time so far."""
+        return cls.told(uri, "used_cpu_user") + cls.told(uri, "used_cpu_sys")
 
     def __exit__(self, *_):
         self.process.kill()

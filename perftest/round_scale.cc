@@ -5,6 +5,7 @@
 // hooks/command ask, in their order.
 // The acceptance line `many` compares the operations counted here with those that real members log.
 #include <pthread.h>
+#include <time.h>
 
 #include <algorithm>
 #include <atomic>
@@ -37,8 +38,14 @@ struct Scale {
 };
 
 struct Tally {
-  std::atomic<std::uint64_t> calls, sleeps, operations;
+  std::atomic<std::uint64_t> calls, sleeps, operations, cpu_ns;
 };
+
+std::uint64_t process_cpu_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1000000000 + static_cast<std::uint64_t>(now.tv_nsec);
+}
 
 enum Part { kCheckpoint, kRestart, kParts };
 constexpr const char* kPartNames[] = {"checkpoint", "restart"};
@@ -51,24 +58,25 @@ struct Shared {
   std::atomic<std::uint64_t> round_operations;
 };
 
-// The calls of one thread in one part.
+// What one process does in one part. `exchange` may be opened anew meanwhile.
 class Counted {
  public:
-  Counted(Tally& tally, Exchange& exchange)
-      : tally_(tally), exchange_(exchange), calls_(call_counts()), operations_(exchange.operations()) {}
+  Counted(Tally& tally, const std::unique_ptr<Exchange>& exchange, std::uint64_t operations)
+      : tally_(tally), exchange_(exchange), operations_(operations) {}
   ~Counted() {
     tally_.calls += call_counts().calls - calls_.calls;
     tally_.sleeps += call_counts().sleeps - calls_.sleeps;
-    tally_.operations += exchange_.operations() - operations_;
+    tally_.operations += exchange_->operations() - operations_;
+    tally_.cpu_ns += process_cpu_ns() - cpu_ns_;
   }
   Counted(const Counted&) = delete;
   Counted& operator=(const Counted&) = delete;
 
  private:
   Tally& tally_;
-  Exchange& exchange_;
-  const CallCounts calls_;
-  const std::uint64_t operations_;
+  const std::unique_ptr<Exchange>& exchange_;
+  const CallCounts calls_ = call_counts();
+  const std::uint64_t operations_, cpu_ns_ = process_cpu_ns();
 };
 
 std::string lock_of_command(const Scale& scale) { return alive_path(scale.directory, kJob, kEpoch, "ckpt1"); }
@@ -81,30 +89,29 @@ class Member {
       : scale_(scale), index_(index), me_(std::to_string(index)), lock_(lock_of_command(scale)) {}
 
   void open(bool create) { must("open", Exchange::open(scale_.uri, create, &exchange_)); }
-  Exchange& exchange() { return *exchange_; }
+  const std::unique_ptr<Exchange>& exchange() { return exchange_; }
 
   // Has joined, and sleeps for requests, as an agent does.
   void idle() {
     must("claim", exchange_->claim(key("member/" + me_), std::string(200, 'm')));
-    must("watch", exchange_->watch(key("control"), &control_, 0, -1));
-    get(key("control/checkpoint"));
+    (void)is_asked(0);
   }
 
   void checkpoint() {
-    while (get(key("control/checkpoint")).empty()) {
-      const Status status = exchange_->watch(key("control"), &control_, kTimeoutMs, -1);
-      if (!status.ok() && status.code() != Code::kTimeout) give_up("watch", status);
+    while (!is_asked(kTimeoutMs)) {
     }
     const std::uint64_t before = exchange_->operations();
     publish_alike(of_round("phase/" + me_), encode_fields({{"phase", "10"}}));
     for (const char* name : {"10", "20", "30"}) barrier(name);
     settle();
-    barrier("40.0");
-    get(of_round("again/0"));
+    Exchange::Look look{.prefix = of_round(""), .keys = {of_round("again/0")}};
+    barrier("40.0", &look);
+    token_ = look.token;
     for (const char* name : {"50", "60"}) barrier(name);
-    publish_all({{of_round("files/" + me_), std::string(kFilesBytes, 'f'), true},
-                 {of_round("fds/" + me_), std::string(kTableBytes, 'd')}});
-    wait_for("go", of_round("memory/" + me_));
+    wait_for("go",
+             {{of_round("files/" + me_), std::string(kFilesBytes, 'f'), true},
+              {of_round("fds/" + me_), std::string(kTableBytes, 'd')}},
+             of_round("memory/" + me_));
     publish(of_round("saved/" + me_), std::string(400, 's'));
     wait_for("outcome");
     round_operations_ = exchange_->operations() - before - repeats_;  // as a member logs them
@@ -123,9 +130,10 @@ class Member {
     must("claim", exchange_->claim(next("ib2tcp/lid/" + std::to_string(index_ + 1)), "claimed"));
     publish(next("ib2tcp/ep/" + std::to_string(index_ + 1)), std::string(100, 'e'));
     must("claim", exchange_->claim(next("lid/" + std::to_string(index_ + 1)), me_));
-    publish_all({{next("address/lid" + std::to_string(index_ + 1) + "/" + me_), "", true},
-                 {next("address/gid" + std::to_string(index_ + 1) + "/" + me_), "", true}});
-    publish(next("rebuild/" + me_), std::string((static_cast<std::size_t>(scale_.queue_pairs) + 8) * 12, 'i'));
+    publish_all(
+        {{next("address/lid" + std::to_string(index_ + 1) + "/" + me_), "", true},
+         {next("address/gid" + std::to_string(index_ + 1) + "/" + me_), "", true},
+         {next("rebuild/" + me_), std::string((static_cast<std::size_t>(scale_.queue_pairs) + 8) * 12, 'i')}});
     pass("published");
     list(next("address/lid" + std::to_string(index_ + 1)));
     if (scale_.queue_pairs > 0) {
@@ -165,21 +173,31 @@ class Member {
     if (!get(of_round("abort")).empty() || !is_alive(lock_)) give_up("wait", Status(Code::kAborted, 0, "given up"));
   }
   int slice_ms() const { return index_ == 0 ? kSliceMs : kSeldomMs; }
-  void barrier(const std::string& name) {
+  bool is_asked(int timeout_ms) {
+    std::vector<std::string> values;
+    std::vector<bool> found;
+    const Status status = exchange_->watch_and_lookup(
+        key("control"), &control_, timeout_ms,
+        {key("control/abort"), key("control/checkpoint"), key("control/status")}, &values, &found);
+    if (!status.ok() && status.code() != Code::kTimeout) give_up("watch", status);
+    return found[1];
+  }
+  void barrier(const std::string& name, Exchange::Look* look = nullptr) {
     for (;;) {
-      const Status status =
-          exchange_->barrier(of_round("b/" + name), me_, scale_.members, slice_ms(), of_round("abort"));
+      const Status status = exchange_->barrier_beside({}, of_round("b/" + name), me_, scale_.members, slice_ms(),
+                                                      of_round("abort"), look);
       if (status.ok()) return;
       if (status.code() != Code::kTimeout) give_up("barrier", status);
       check_others();
     }
   }
-  void wait_for(const char* name, const std::string& beside = "") {
-    std::uint64_t token = 0;
+  void wait_for(const char* name, std::vector<Exchange::Value> first = {}, const std::string& beside = "") {
     std::vector<std::string> keys{of_round(name), of_round("abort")}, values;
     if (!beside.empty()) keys.push_back(beside);
     for (std::vector<bool> found;;) {
-      const Status status = exchange_->watch_and_lookup(of_round(""), &token, slice_ms(), keys, &values, &found);
+      const Status status =
+          exchange_->watch_and_lookup(of_round(""), &token_, slice_ms(), keys, &values, &found, first);
+      first.clear();
       if (!status.ok() && status.code() != Code::kTimeout) give_up("watch", status);
       if (found[0]) return;
       if (found[1] || !status.ok()) check_others();
@@ -192,11 +210,9 @@ class Member {
 
   // shadowib/cr/settle.cc, where no request is outstanding. Until all have settled it looks at its queues again.
   void settle() {
-    const std::string counts = of_round("s/0/counts/" + me_);
-    if (scale_.queue_pairs == 0)
-      publish_alike(counts, "");
-    else
-      publish(counts, std::string(static_cast<std::size_t>(scale_.queue_pairs) * kRowBytes, 'c'));
+    std::vector<Exchange::Value> due{{of_round("s/0/counts/" + me_),
+                                      std::string(static_cast<std::size_t>(scale_.queue_pairs) * kRowBytes, 'c'),
+                                      scale_.queue_pairs == 0}};
     const std::int64_t began = monotonic_ns();
     std::int64_t look = began + kOthersCheckNs;
     for (;;) {
@@ -209,8 +225,10 @@ class Member {
         must("lookup", exchange_->lookup({of_round("abort"), of_round("again/0")}, &values, &found));
         ++repeats_;
       }
-      const Status status = exchange_->barrier(of_round("s/0/settled"), me_, scale_.members,
-                                               static_cast<int>(pause_ns / 1000000), of_round("abort"));
+      const Status status =
+          exchange_->barrier_beside(due, of_round("s/0/settled"), me_, scale_.members,
+                                    static_cast<int>(pause_ns / 1000000), of_round("abort"), nullptr);
+      due.clear();
       if (status.ok()) return;
       if (status.code() != Code::kTimeout) give_up("settled", status);
       ++repeats_;
@@ -225,7 +243,7 @@ class Member {
   const int index_;
   const std::string me_, lock_;
   std::unique_ptr<Exchange> exchange_;
-  std::uint64_t control_ = 0, repeats_ = 0, round_operations_ = 0;
+  std::uint64_t control_ = 0, token_ = 0, repeats_ = 0, round_operations_ = 0;
 };
 
 // hooks/command/coordinator.cc.
@@ -240,7 +258,7 @@ class Command {
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
 
-  Exchange& exchange() { return *exchange_; }
+  const std::unique_ptr<Exchange>& exchange() { return exchange_; }
 
   void checkpoint() {
     std::string members;
@@ -304,11 +322,11 @@ class Run {
       };
       const Tally &members = shared_->members[part], &command = shared_->command[part];
       std::printf(
-          ", \"%s\": {\"seconds\": %.4f, \"calls\": %.2f, \"sleeps\": %.2f, \"operations\": %.2f, "
+          ", \"%s\": {\"seconds\": %.4f, \"cpu_s\": %.4f, \"calls\": %.2f, \"sleeps\": %.2f, \"operations\": %.2f, "
           "\"command_calls\": %.2f, \"command_operations\": %.2f}",
           kPartNames[part], static_cast<double>(shared_->ends[part] - shared_->begins[part]) / 1e9,
-          each(members.calls), each(members.sleeps), each(members.operations), each(command.calls),
-          each(command.operations));
+          static_cast<double>(members.cpu_ns + command.cpu_ns) / 1e9, each(members.calls), each(members.sleeps),
+          each(members.operations), each(command.calls), each(command.operations));
     }
     std::printf(", \"round_operations\": %.2f}\n",
                 static_cast<double>(shared_->round_operations.load()) / scale_.members);
@@ -323,16 +341,15 @@ class Run {
     member.idle();
     meet();
     {
-      const Counted counted(shared_->members[kCheckpoint], member.exchange());
+      const Counted counted(shared_->members[kCheckpoint], member.exchange(), member.exchange()->operations());
       member.checkpoint();
     }
     shared_->round_operations += member.round_operations();
     meet();
-    const CallCounts before = call_counts();
-    member.restart();
-    shared_->members[kRestart].calls += call_counts().calls - before.calls;
-    shared_->members[kRestart].sleeps += call_counts().sleeps - before.sleeps;
-    shared_->members[kRestart].operations += member.exchange().operations();
+    {
+      const Counted counted(shared_->members[kRestart], member.exchange(), 0);
+      member.restart();
+    }
     meet();
   }
 
@@ -341,7 +358,7 @@ class Run {
     meet();
     shared_->begins[kCheckpoint] = monotonic_ns();
     {
-      const Counted counted(shared_->command[kCheckpoint], command.exchange());
+      const Counted counted(shared_->command[kCheckpoint], command.exchange(), command.exchange()->operations());
       command.checkpoint();
     }
     meet();

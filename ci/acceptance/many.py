@@ -19,8 +19,8 @@ CPU_GROWTH = 1.2      # of a member's processor time, from the fewest members to
 SLEEPS_GROWTH_ONCE = 3.0  # of how often it sleeps in one checkpoint, 8 to 64 members: growth with the square would show 8
 CALLS_GROWTH = 1.1     # of its system calls, from the fewest simulated members to the most
 CALLS_GROWTH_ONCE = 1.5  # the same, 64 to 256 members: waiting takes some calls, more on a busy machine; growth with members would show 4
-REQUESTS = 50         # of one of the fewest to a Redis server, in all: 44, and more on a slow machine, since waits are in slices
-SECONDS = 3.0         # for all messages of the most members: processor time over two processors
+REQUESTS = 41         # of one of the fewest to a Redis server, in all: 35, and more on a slow machine, since waits are in slices
+SECONDS = 3.0         # for all messages of the most members: processor time of members, command and server over two processors
 
 
 def options_of(case: Case, repeats: int) -> types.SimpleNamespace:
