@@ -183,6 +183,7 @@ class Engine {
   std::uint32_t empty_in_a_row_ = 0;
 
   alignas(64) std::atomic<std::uint32_t> polls_{0};  // empty polls, by anyone
+  std::atomic<std::uint32_t> polls_at_arm_{0};       // polls_ when a completion queue was armed last
   std::atomic<std::uint32_t> helper_{kAway};
   std::atomic<bool> yield_{false};  // a polling program asks the helper to leave the sockets alone
   std::atomic<bool> wake_{false};   // wake() was called

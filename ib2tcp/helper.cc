@@ -16,8 +16,11 @@ namespace shadowib::ib2tcp {
 namespace {
 
 constexpr std::int64_t kShortestNapNs = 50'000, kLongestNapNs = 1'000'000;
-// Empty polls in a row after which the helper is asked out; a program about to sleep polls only once or twice.
-constexpr std::uint32_t kPollsToYield = 16, kPollsToYieldIfArmed = 2000;
+// Empty polls since a queue was last armed, after which the helper is asked out; a program about to sleep polls only
+// once or twice. Those that move something count, too: two programs that answer each other at once have few others.
+constexpr std::uint32_t kPollsToYield = 16;
+// While a queue is armed: in a row, without anything moved.
+constexpr std::uint32_t kPollsToYieldIfArmed = 2000;
 
 }  // namespace
 
@@ -30,10 +33,10 @@ bool Engine::poll_turn(bool armed) {
   std::uint32_t helper = helper_.load(std::memory_order_relaxed);
   // Nobody else would send the acknowledgements of what this turn executes while the helper sleeps.
   bool moved = turn(helper == kSleeping);
-  if (moved) {
-    empty_in_a_row_ = 0;
-  } else if (++empty_in_a_row_ >= (armed ? kPollsToYieldIfArmed : kPollsToYield) && helper != kNapping &&
-             !yield_.load(std::memory_order_relaxed)) {
+  empty_in_a_row_ = moved ? 0 : empty_in_a_row_ + 1;
+  const bool polls_on = armed ? empty_in_a_row_ >= kPollsToYieldIfArmed
+                              : polls - polls_at_arm_.load(std::memory_order_relaxed) >= kPollsToYield;
+  if (polls_on && helper != kNapping && !yield_.load(std::memory_order_relaxed)) {
     yield_.store(true, std::memory_order_relaxed);
     std::uint32_t sleeping = kSleeping;
     if (helper_.compare_exchange_strong(sleeping, kAwake)) ring();
@@ -52,6 +55,7 @@ void Engine::unlock_and_wake() {
 }
 
 void Engine::about_to_sleep() {
+  polls_at_arm_.store(polls_.load(std::memory_order_relaxed), std::memory_order_relaxed);
   if (helper_.load() != kNapping) return;
   nap_word_.fetch_add(1);
   futex_wake(&nap_word_, 1);

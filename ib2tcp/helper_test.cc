@@ -6,12 +6,16 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <climits>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ib2tcp/engine.h"
@@ -44,7 +48,12 @@ class CountingStream final : public Stream {
     written += static_cast<std::size_t>(bytes);
     return bytes;
   }
-  ssize_t readv(const iovec*, int) override {
+  ssize_t readv(const iovec* parts, int) override {
+    if (trickle > 0) {  // a byte of a frame that is never whole
+      --trickle;
+      *static_cast<char*>(parts->iov_base) = 0;
+      return 1;
+    }
     if (!ended) return 0;
     errno = EPIPE;
     return -1;
@@ -52,23 +61,26 @@ class CountingStream final : public Stream {
   bool readable() override {  // asked once in a turn
     ++turns;
     if (turns == fire_in_turn) g_engine->arm(*timer, 1);  // long due
-    return ended;
+    return ended || trickle > 0;
   }
   int fd() const override { return doorbell; }
   bool prepare_sleep(bool) override {
     slept_in_turn = turns;
     left_behind = link_.unsent();
+    ++sleeping;
     if (--sleeps <= 0) g_engine->wake();
     return true;
   }
-  void wake_up() override {}
+  void wake_up() override { ++wakes; }
   void on_fd_ready() override { ++rings_taken; }
   void close() override {}
 
   int turns = 0, fire_in_turn = 0, slept_in_turn = 0;
   int doorbell = -1, rings_taken = 0;
-  int sleeps = 1;  // until the engine is asked to stop
+  int trickle = 0;  // bytes that may be read, one at a time
+  int sleeps = 1;   // until the engine is asked to stop
   bool left_behind = false, ended = false;
+  std::atomic<int> sleeping{0}, wakes{0};
   std::size_t written = 0;
   Timer* timer = nullptr;
 
@@ -187,6 +199,29 @@ TEST_F(Helper, HearsADoorbellThatAPollHasSeenBefore) {
   engine_->progress(-1);
   EXPECT_GT(stream->rings_taken, 0) << "the helper has slept, and does not look";
   ::close(ends[1]);
+}
+
+// Two programs that answer each other at once poll a few times between two messages. The helper of each slept beside
+// them, and each message rang for it: a round trip took five times as long.
+TEST_F(Helper, IsAskedOutByPollsThatMoveSomething) {
+  stream_->sleeps = INT_MAX;
+  std::thread helper([this] { engine_->progress(-1); });
+  while (stream_->sleeping == 0) std::this_thread::yield();
+  engine_->outstanding.add(1);
+  engine_->about_to_sleep();
+  for (int i = 0; i < 16; ++i) {
+    {
+      EngineGuard guard;
+      stream_->trickle = 1;
+    }
+    ASSERT_TRUE(engine_->poll_turn(false)) << "nothing moved";
+  }
+  for (int ms = 0; ms < 10'000 && stream_->wakes == 0; ++ms)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_GT(stream_->wakes, 0) << "the helper is still there";
+  engine_->wake();
+  helper.join();
+  engine_->outstanding.add(-1);
 }
 
 }  // namespace
