@@ -30,6 +30,31 @@ struct Buffer {
   std::uint64_t update = 0;  // the update that it holds, while somebody uses it
 };
 
+// Receive slots that have been read. They go back to their queue many at a time: each post has a price of its own.
+// The few that wait meanwhile are missing there.
+class Emptied {
+ public:
+  static constexpr std::uint32_t kMost = 16;
+
+  // One more, of `bytes` at `at` in `buffer`. True: so many wait that they must be posted().
+  bool add(std::uint64_t id, const Buffer& buffer, const char* at, std::uint32_t bytes) {
+    pieces_[count_] = {reinterpret_cast<std::uint64_t>(at), bytes, buffer.region->lkey};
+    requests_[count_] = {id, nullptr, &pieces_[count_], 1};
+    if (count_ != 0) requests_[count_ - 1].next = &requests_[count_];
+    return ++count_ == kMost;
+  }
+  // A chain for one post, which takes all.
+  ibv_recv_wr* post() {
+    count_ = 0;
+    return requests_;
+  }
+
+ private:
+  ibv_recv_wr requests_[kMost];
+  ibv_sge pieces_[kMost];
+  std::uint32_t count_ = 0;
+};
+
 class Adapter {
  public:
   // Opens the first device. Ends the process with a message if there is none.

@@ -19,6 +19,7 @@
 #include "libraries/masterworker/options.h"
 #include "libraries/masterworker/replica.h"
 #include "libraries/masterworker/runtime.h"
+#include "libraries/masterworker/spin.h"
 #include "libraries/masterworker/worker_link.h"
 
 namespace shadowib::masterworker {
@@ -49,7 +50,7 @@ void checkpoint_hook(int event, void*) {
 }
 
 constexpr std::int64_t kTickNs = MasterLink::kPingMs * std::int64_t{1'000'000};
-constexpr std::int64_t kSpinNs = 20'000;
+constexpr int kStepsEachLook = 4;  // each may take as long as a callback
 constexpr int kDoorMs = 60'000;    // for a farm that is just starting
 constexpr int kFarewellMs = 2000;  // at the program's end, where the master may be gone first
 
@@ -149,7 +150,8 @@ class Farm : public Runtime {
     std::int64_t idle_since = 0;
     for (;;) {
       notice_restart();
-      const std::int64_t now = now_ns();
+      bool moved = link_->progress();
+      const std::int64_t now = moved ? link_->looked_ns() : now_ns();
       if (now >= next_tick_) {
         next_tick_ = now + kTickNs;
         link_->tick(now, settings_.timeout_s);
@@ -157,20 +159,22 @@ class Farm : public Runtime {
         take_wishes();
         if (bear_wanted()) return false;
       }
-      const bool heard = link_->progress();
       if (const std::uint64_t deaths = master_->counts().deaths; deaths != deaths_) {
         deaths_ = deaths;
         next_tick_ = 0;  // another worker at once
       }
       if (ready()) return true;
-      const bool did = master_->step(now);
-      if (ready()) return true;
-      if (heard || did) {
+      for (int steps = 0; steps < kStepsEachLook && master_->step(now); ++steps) {
+        moved = true;
+        if (ready()) return true;
+      }
+      if (moved) {
+        if (idle_since != 0) spin_.came(now - idle_since);
         idle_since = 0;
         continue;
       }
       if (idle_since == 0) idle_since = now;
-      if (now - idle_since < kSpinNs) continue;
+      if (!spin_.over(now - idle_since)) continue;
       if (link_->connected() == 0 && !guarded(Guard::kSleepAlone)) {
         ++spins_alone_;
         continue;
@@ -370,6 +374,7 @@ class Farm : public Runtime {
   std::unique_ptr<MasterLink> link_;
   std::unique_ptr<Master> master_;
   std::int64_t next_tick_ = 0;
+  Spin spin_;
   std::uint64_t deaths_ = 0;  // that have been seen
   std::uint64_t wishes_taken_ = 0;
   std::uint64_t buffer_bytes_ = 0, spins_alone_ = 0;

@@ -91,8 +91,8 @@ void Master::act(std::uint32_t task, Action action, const Payload& input, const 
       break;
   }
   const WorkerId home = tasks_.task(task).home;
-  if (peers_.count(home) != 0)
-    hand_out(task, home);
+  if (const auto peer = peers_.find(home); peer != peers_.end())
+    hand_out(task, home, peer->second);
   else
     tasks_.begin_anew(task);
 }
@@ -135,16 +135,16 @@ bool Master::feed_one(std::int64_t now_ns) {
     if (!task) return false;
     peer->second.hungry = false;
     hungry_.pop_front();
-    hand_out(*task, worker);
+    hand_out(*task, worker, peer->second);
     want_more(worker, peer->second);
     return true;
   }
   return false;
 }
 
-void Master::hand_out(std::uint32_t task, WorkerId worker) {
+void Master::hand_out(std::uint32_t task, WorkerId worker, Peer& peer) {
   const Handout handout = tasks_.hand_out(task, worker, log_.count(), courier_.time_ns());
-  ++peers_[worker].outstanding;
+  ++peer.outstanding;
   const Task& of = tasks_.task(task);
   courier_.send_task(worker, handout, generation_, handout.round == Round::kFirst ? of.original : of.input);
 }
@@ -237,7 +237,8 @@ void Master::tick(std::int64_t now_ns) {
     peer->second.hungry = false;
     if (peer->second.outstanding >= ahead_) continue;  // a REDO has come between
     const bool nothing_else = dry_ && !tasks_.has_ready() && peer->second.outstanding == 0;
-    if (const auto task = copy_for(worker, now_ns, nothing_else ? idle_ns : slow_ns)) hand_out(*task, worker);
+    if (const auto task = copy_for(worker, now_ns, nothing_else ? idle_ns : slow_ns))
+      hand_out(*task, worker, peer->second);
     want_more(worker, peer->second);
   }
   slow_ns_ = slow_ns;  // where all are busy, the next that is not looks for one

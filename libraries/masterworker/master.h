@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <optional>
+#include <unordered_map>
 
 #include "libraries/masterworker/tasks.h"
 #include "libraries/masterworker/updates.h"
@@ -126,7 +126,7 @@ class Master {
   bool check_one(std::int64_t now_ns);
   bool feed_one(std::int64_t now_ns);
   void act(std::uint32_t task, Action action, const Payload& input, const Payload& output);
-  void hand_out(std::uint32_t task, WorkerId worker);
+  void hand_out(std::uint32_t task, WorkerId worker, Peer& peer);
   void broadcast(const Payload& input, const Payload& output);
   // A copy of the task that takes longest, if one takes `age_ns`.
   std::optional<std::uint32_t> copy_for(WorkerId worker, std::int64_t now_ns, std::int64_t age_ns);
@@ -139,7 +139,7 @@ class Master {
   Callbacks callbacks_;
   TaskTable tasks_;
   UpdateLog log_;
-  std::map<WorkerId, Peer> peers_;
+  std::unordered_map<WorkerId, Peer> peers_;
   std::deque<WorkerId> hungry_;
   std::deque<Result> results_;
   std::optional<Handout> checked_;

@@ -28,6 +28,7 @@ constexpr std::int64_t kBirthNs = 60'000'000'000;
 // What may complete at once: messages, and requests of each worker.
 constexpr int kCompletions = 4096, kCompletionsEach = 1 + kReads + kWords;
 constexpr int kCompletionsOfAll = MasterLink::kReceives + MasterLink::kSends + 2 * MasterLink::kHellos;
+static_assert(MasterLink::kReceives % Emptied::kMost == 0);
 constexpr std::uint32_t kTicksSilent = 4;  // then a worker counts as stopped
 
 void fill(char* at, const Outgoing& message) {
@@ -47,7 +48,7 @@ MasterLink::MasterLink(std::uint64_t most_lag_bytes) : adapter_(kCompletions), m
   init.attr.max_sge = 1;
   shared_ = ibv_create_srq(adapter_.domain, &init);
   if (shared_ == nullptr) give_up("the device has no shared receive queues of %d requests", kReceives);
-  for (std::uint32_t i = 0; i < kReceives; ++i) post_receive(i);
+  for (std::uint32_t i = 0; i < kReceives; ++i) return_receive(i);
   slots_.resize(kSends);
   for (std::uint32_t i = kSends; i-- > 0;) free_slots_.push_back(i);
   routes_.resize(kHellos);
@@ -94,16 +95,15 @@ std::uint32_t MasterLink::free_rank() const {
 }
 
 MasterLink::Connection* MasterLink::find(WorkerId id) {
-  const auto at = connections_.find(id);
-  return at == connections_.end() ? nullptr : at->second.get();
+  const auto at = by_id_.find(id);
+  return at == by_id_.end() ? nullptr : at->second;
 }
 
-void MasterLink::post_receive(std::uint32_t index) {
-  ibv_sge piece{reinterpret_cast<std::uint64_t>(receives_.data) + std::uint64_t{index} * kSlotBytes, kSlotBytes,
-                receives_.region->lkey};
-  ibv_recv_wr request{work_id(Work::kReceive, 0, index), nullptr, &piece, 1};
+void MasterLink::return_receive(std::uint32_t index) {
+  const char* at = receives_.data + std::size_t{index} * kSlotBytes;
+  if (!emptied_.add(work_id(Work::kReceive, 0, index), receives_, at, kSlotBytes)) return;
   ibv_recv_wr* bad = nullptr;
-  if (ibv_post_srq_recv(shared_, &request, &bad) != 0) give_up("ibv_post_srq_recv failed");
+  if (ibv_post_srq_recv(shared_, emptied_.post(), &bad) != 0) give_up("ibv_post_srq_recv failed");
 }
 
 void MasterLink::post_hello(std::uint32_t index) {
@@ -117,6 +117,7 @@ void MasterLink::post_hello(std::uint32_t index) {
 bool MasterLink::progress() {
   ibv_wc completions[32];
   const int got = adapter_.poll(completions, 32);
+  if (got != 0) looked_ns_ = now_ns();
   for (int i = 0; i < got; ++i) completed(completions[i]);
   return got != 0;
 }
@@ -132,7 +133,7 @@ void MasterLink::completed(const ibv_wc& wc) {
     case Work::kReceive:
       if (good) received(wc, index_of(wc.wr_id));
       clear(receives_, index_of(wc.wr_id), kSlotBytes, good ? wc.byte_len : kSlotBytes);
-      post_receive(index_of(wc.wr_id));
+      return_receive(index_of(wc.wr_id));
       return;
     case Work::kHello:
       if (good && wc.byte_len >= kRouteHeader + sizeof(Hello)) heard_hello(index_of(wc.wr_id));
@@ -153,7 +154,7 @@ void MasterLink::completed(const ibv_wc& wc) {
       --connection->in_flight;
       connection->out.taken(slot.bytes);
       if (!good) return lost(to);
-      connection->heard_ns = now_ns();
+      connection->heard_ns = looked_ns_;
       if (free_slots_.size() == 1) return pump_waiting(to);  // others may have none
       return pump(*connection);
     }
@@ -250,7 +251,7 @@ MasterLink::Connection* MasterLink::admit(const Hello& hello) {
   adapter_.to_init(qp, IBV_ACCESS_REMOTE_READ);  // and no writes
   adapter_.connect(qp, hello.connection, hello.first_packet, welcome.first_packet);
   if (!guarded(Guard::kFixedBuffers)) more_bytes_ += adapter_.map(64 * kSlotBytes, IBV_ACCESS_LOCAL_WRITE).bytes;
-  by_queue_pair_[qp->qp_num] = connection->id;
+  by_queue_pair_[qp->qp_num] = by_id_[connection->id] = connection.get();
   by_token_[hello.token] = connection->id;
   Connection* made = connection.get();
   connections_[connection->id] = std::move(connection);
@@ -279,14 +280,14 @@ void MasterLink::answer(const Hello& hello, const Welcome& welcome) {
 
 void MasterLink::received(const ibv_wc& wc, std::uint32_t index) {
   const auto at = by_queue_pair_.find(wc.qp_num);
-  Connection* from = at == by_queue_pair_.end() ? nullptr : find(at->second);
+  Connection* from = at == by_queue_pair_.end() ? nullptr : at->second;
   const char* text = receives_.data + std::size_t{index} * kSlotBytes;
   Header header;
   if (from == nullptr || wc.byte_len < sizeof(header)) return;
   std::memcpy(&header, text, sizeof(header));
   if (header.magic != kMagic || (header.life != door_.life && guarded(Guard::kKnowLife))) return;
   if (header.address == 0 && header.output_bytes > wc.byte_len - sizeof(header)) return lost(from->id);
-  from->heard_ns = now_ns();
+  from->heard_ns = looked_ns_;
   handle(*from, header, text + sizeof(header));
 }
 
@@ -390,9 +391,7 @@ void MasterLink::pump(Connection& to) {
   const std::size_t left = std::max<std::size_t>(connections_.size(), kSends / 4);
   const auto has_room = [&] { return free_slots_.size() > (to.in_flight == 0 ? 0 : left); };
   while (to.ready && !to.out.empty() && to.in_flight < kInFlight && has_room()) {
-    const Outgoing message = to.out.front();
-    const std::uint64_t bytes = to.out.pop();
-    if (!post(to, message, bytes)) return to.out.close();
+    if (!post(to, to.out.pop())) return to.out.close();
   }
 }
 
@@ -418,11 +417,11 @@ void MasterLink::put(std::uint32_t id) {
   adapter_.put(id);
 }
 
-bool MasterLink::post(Connection& to, const Outgoing& message, std::uint64_t bytes) {
+bool MasterLink::post(Connection& to, const Outgoing& message) {
   const std::uint32_t index = free_slots_.back();
   free_slots_.pop_back();
   Slot& slot = slots_[index];
-  slot = {++serial_, to.id, bytes, 0};
+  slot = {++serial_, to.id, message.lag_bytes, 0};
   ++to.in_flight;
   char* text = sends_.data + std::size_t{index} * kSlotBytes;
   Header header = message.header;
@@ -433,7 +432,7 @@ bool MasterLink::post(Connection& to, const Outgoing& message, std::uint64_t byt
     header.address = reinterpret_cast<std::uint64_t>(buffer.data);
     header.key = buffer.region->rkey;
     header.buffer = buffer.id;
-    to.lent.emplace(buffer.id, bytes);
+    to.lent.emplace(buffer.id, message.lag_bytes);
     slot.bytes = 0;
   } else {
     fill(text + sizeof(header), message);
@@ -558,6 +557,7 @@ void MasterLink::lost(WorkerId worker, bool told) {
 void MasterLink::forget(Connection& connection) {
   if (connection.hello.elsewhere != 0) --elsewhere_;
   by_queue_pair_.erase(connection.qp->qp_num);
+  by_id_.erase(connection.id);
   by_token_.erase(connection.hello.token);
   ibv_destroy_qp(connection.qp);
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {

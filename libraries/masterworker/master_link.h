@@ -51,6 +51,8 @@ class MasterLink : public Courier {
 
   // Handles what has arrived. True if there was something.
   bool progress();
+  // When that was, the last time there was something.
+  std::int64_t looked_ns() const { return looked_ns_; }
   // Call every kPingMs, or more often. First handles what has arrived, so that nobody is judged by what lay unread.
   // Asks workers with tasks for a sign of life; gives up births that take too long, workers that are silent for
   // `timeout_s` (0: never) with a task.
@@ -124,7 +126,7 @@ class MasterLink : public Courier {
   void fetched(std::uint64_t serial, bool good);
   void push(WorkerId to, Header header, const Payload& input, const Payload& output);
   void pump(Connection& to);
-  bool post(Connection& to, const Outgoing& message, std::uint64_t bytes);
+  bool post(Connection& to, const Outgoing& message);
   void write_word(WorkerId to, std::size_t offset, std::uint64_t value);
   void lost(WorkerId worker, bool told = false);
   void forget(Connection& connection);
@@ -133,7 +135,7 @@ class MasterLink : public Courier {
   static void clear(const Buffer& slots, std::uint32_t index, std::size_t slot_bytes, std::size_t used);
   void release(std::uint32_t index);
   void pump_waiting(WorkerId after);
-  void post_receive(std::uint32_t index);
+  void return_receive(std::uint32_t index);
   void post_hello(std::uint32_t index);
   Connection* find(WorkerId id);
 
@@ -146,10 +148,13 @@ class MasterLink : public Courier {
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> free_slots_;
   std::vector<ibv_ah*> routes_;  // of answers, by slot in hellos_
+  Emptied emptied_;              // slots of receives_
+  std::int64_t looked_ns_ = 0;
   std::uint64_t serial_ = 0;
   WorkerId next_id_ = 0;
-  std::map<WorkerId, std::unique_ptr<Connection>> connections_;
-  std::unordered_map<std::uint32_t, WorkerId> by_queue_pair_;
+  std::map<WorkerId, std::unique_ptr<Connection>> connections_;  // in order, for turns
+  std::unordered_map<WorkerId, Connection*> by_id_;              // the same: the way to one is as long with many
+  std::unordered_map<std::uint32_t, Connection*> by_queue_pair_;
   std::unordered_map<std::uint64_t, WorkerId> by_token_;
   std::map<std::uint64_t, Birth> births_;
   std::map<std::uint64_t, Reading> readings_;

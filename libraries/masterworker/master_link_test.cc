@@ -144,7 +144,7 @@ TEST_F(WiredMaster, SlotsThatHoldNothingAreZero) {
   wires.complete(lost, IBV_WC_RETRY_EXC_ERR);
   go_on();
   while (!wires.posted(other).empty()) take(other);
-  ASSERT_EQ(wires.shared_.size(), static_cast<std::size_t>(MasterLink::kReceives));
+  ASSERT_GT(wires.shared_.size(), static_cast<std::size_t>(MasterLink::kReceives - Emptied::kMost));
   std::size_t used = 0;
   const auto not_zero = [&used](const ibv_sge& piece) {
     const char* at = reinterpret_cast<const char*>(piece.addr);

@@ -43,10 +43,10 @@ class Outbox {
   bool empty() const { return waiting_.empty(); }
   const Outgoing& front() const { return waiting_.front(); }
   // The first is on its way: its bytes count until taken() is told of them.
-  std::uint64_t pop() {
-    const std::uint64_t bytes = waiting_.front().lag_bytes;
+  Outgoing pop() {
+    Outgoing first = std::move(waiting_.front());
     waiting_.pop_front();
-    return bytes;
+    return first;
   }
   void taken(std::uint64_t bytes) { bytes_ -= bytes; }
   std::uint64_t bytes() const { return bytes_; }

@@ -15,7 +15,7 @@ TEST(Outbox, GuardM12LimitsHowFarAWorkerLags) {
   Outbox box(10'000);
   EXPECT_TRUE(box.push(message(4000)));
   EXPECT_TRUE(box.push(message(4000)));
-  const std::uint64_t bytes = box.pop();
+  const std::uint64_t bytes = box.pop().lag_bytes;
   EXPECT_FALSE(box.push(message(4000)));  // on its way counts, too
   box.taken(bytes);
   switch_guard(Guard::kLimitLag, false);
@@ -52,7 +52,7 @@ TEST(Outbox, WhatWasBeforeAWorkerIsNoLag) {
   EXPECT_FALSE(box.push(message(8000)));
   Outbox other(10'000);
   EXPECT_TRUE(other.push(message(8000), false));
-  other.taken(other.pop());
+  other.taken(other.pop().lag_bytes);
   EXPECT_EQ(other.bytes(), 0u);
 }
 
@@ -66,7 +66,7 @@ TEST(Outbox, TakesATaskBehindALargeUpdate) {
 TEST(Outbox, TakesOneMessageOfAnySize) {
   Outbox box(100);
   EXPECT_TRUE(box.push(message(1'000'000)));
-  box.taken(box.pop());
+  box.taken(box.pop().lag_bytes);
   EXPECT_EQ(box.bytes(), 0u);
   EXPECT_TRUE(box.empty());
 }

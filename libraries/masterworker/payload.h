@@ -5,37 +5,58 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
-#include <memory>
+#include <new>
+#include <utility>
 
 namespace shadowib::masterworker {
 
 class Payload {
  public:
   Payload() = default;
+  Payload(const Payload& other) : block_(other.block_) {
+    if (block_ != nullptr) ++block_->owners;
+  }
+  Payload(Payload&& other) noexcept : block_(std::exchange(other.block_, nullptr)) {}
+  Payload& operator=(Payload other) noexcept {
+    std::swap(block_, other.block_);
+    return *this;
+  }
+  ~Payload() {
+    if (block_ != nullptr && --block_->owners == 0) std::free(block_);
+  }
 
   // Copies `bytes` from `data`.
   static Payload copy(const void* data, std::size_t bytes) {
     Payload payload = allocate(bytes);
-    if (bytes != 0) std::memcpy(payload.bytes_.get(), data, bytes);
+    if (bytes != 0) std::memcpy(payload.data(), data, bytes);
     return payload;
   }
 
   // Bytes without content, for the caller to fill through data().
   static Payload allocate(std::size_t bytes) {
     Payload payload;
-    if (bytes != 0) payload.bytes_ = std::shared_ptr<char[]>(new char[bytes]);
-    payload.size_ = bytes;
+    if (bytes == 0) return payload;
+    void* memory = bytes <= PTRDIFF_MAX - sizeof(Block) ? std::malloc(sizeof(Block) + bytes) : nullptr;
+    if (memory == nullptr) throw std::bad_alloc();
+    payload.block_ = new (memory) Block{1, bytes};
     return payload;
   }
 
   // Aligned as malloc aligns. Programs may write into what they are handed, hence no const.
-  void* data() const { return bytes_.get(); }
-  std::size_t size() const { return size_; }
+  void* data() const { return block_ != nullptr ? block_ + 1 : nullptr; }
+  std::size_t size() const { return block_ != nullptr ? block_->size : 0; }
 
  private:
-  std::shared_ptr<char[]> bytes_;
-  std::size_t size_ = 0;
+  // One allocation: the bytes follow it. Owners are of one thread, so their count needs no atomic operation.
+  struct alignas(std::max_align_t) Block {
+    std::size_t owners;
+    std::size_t size;
+  };
+
+  Block* block_ = nullptr;
 };
 
 }  // namespace shadowib::masterworker

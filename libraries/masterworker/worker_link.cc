@@ -23,7 +23,6 @@ constexpr std::uint32_t kDatagramBytes = 512;
 constexpr std::size_t kRouteHeader = 40;
 constexpr int kHelloMs = 200;
 constexpr std::int64_t kLifeNs = 500'000'000;
-constexpr std::int64_t kSpinNs = 20'000;  // a message may come at once; then sleep
 
 }  // namespace
 
@@ -51,7 +50,7 @@ WorkerLink::WorkerLink(const BirthFacts& facts, const volatile bool* leave) : ad
   connection_ = ibv_create_qp(adapter_.domain, &init);
   if (connection_ == nullptr) give_up("a worker gets no queue pair");
   adapter_.to_init(connection_, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
-  for (std::uint32_t i = 0; i < kReceives; ++i) post_receive(i);
+  for (std::uint32_t i = 0; i < kReceives; ++i) return_receive(i);
   first_packet_ = static_cast<std::uint32_t>(random_number()) & 0xffffff;
   ibv_ah_attr route = adapter_.route_to(facts.door.place);
   route_ = ibv_create_ah(adapter_.domain, &route);
@@ -111,11 +110,11 @@ void WorkerLink::ask_for_life() {
   asked_ = true;
 }
 
-void WorkerLink::post_receive(std::uint32_t index) {
-  ibv_sge piece{reinterpret_cast<std::uint64_t>(receives_.data) + std::uint64_t{index} * kSlotBytes, kSlotBytes,
-                receives_.region->lkey};
-  ibv_recv_wr request{work_id(Work::kReceive, index), nullptr, &piece, 1}, *bad = nullptr;
-  if (ibv_post_recv(connection_, &request, &bad) != 0) broken_ = true;
+void WorkerLink::return_receive(std::uint32_t index) {
+  const char* at = receives_.data + std::size_t{index} * kSlotBytes;
+  if (!emptied_.add(work_id(Work::kReceive, index), receives_, at, kSlotBytes)) return;
+  ibv_recv_wr* bad = nullptr;
+  if (ibv_post_recv(connection_, emptied_.post(), &bad) != 0) broken_ = true;
 }
 
 // Answers to repeated hellos are equal, or say no: they may lie over each other.
@@ -158,9 +157,9 @@ void WorkerLink::completed(const ibv_wc& wc) {
         if (wc.byte_len >= sizeof(header) && header.magic == kMagic && header.kind == Kind::kRelease) {
           adapter_.put(static_cast<std::uint32_t>(header.number));
           --lent_;
-          post_receive(index);
+          return_receive(index);
         } else if (leaving_) {
-          post_receive(index);
+          return_receive(index);
         } else {
           inbox_.push_back(index);
         }
@@ -194,12 +193,20 @@ void WorkerLink::heard_welcome(const ibv_wc& wc) {
 }
 
 bool WorkerLink::wait_for(bool (WorkerLink::*ready)() const, const volatile bool* leave, int timeout_ms) {
+  if ((this->*ready)()) return true;
   const std::int64_t began = now_ns();
+  const bool came = wait_since(began, ready, leave, timeout_ms);
+  if (came) spin_.came(now_ns() - began);
+  return came;
+}
+
+bool WorkerLink::wait_since(std::int64_t began, bool (WorkerLink::*ready)() const, const volatile bool* leave,
+                            int timeout_ms) {
   while (!(this->*ready)()) {
     if (progress()) continue;
     if (leave != nullptr && *leave) return false;
     const std::int64_t waited = now_ns() - began;
-    if (waited < kSpinNs) continue;
+    if (!spin_.over(waited)) continue;
     if (timeout_ms >= 0 && waited > timeout_ms * std::int64_t{1'000'000}) return false;
     adapter_.arm();
     if (progress()) continue;
@@ -233,7 +240,7 @@ bool WorkerLink::next(Message* message, const volatile bool* leave) {
     message->input = Payload::copy(both.data(), header.input_bytes);
     message->output = Payload::copy(static_cast<const char*>(both.data()) + header.input_bytes, header.output_bytes);
   }
-  post_receive(index);
+  return_receive(index);
   return !broken_;
 }
 
@@ -304,7 +311,7 @@ void WorkerLink::send_result(std::uint64_t handout, const Payload& output) {
 
 void WorkerLink::send_leave(bool told, int timeout_ms) {
   leaving_ = true;
-  for (; !inbox_.empty(); inbox_.pop_front()) post_receive(inbox_.front());
+  for (; !inbox_.empty(); inbox_.pop_front()) return_receive(inbox_.front());
   wait_for(&WorkerLink::all_read, nullptr, timeout_ms);
   Header header;
   header.kind = Kind::kLeave;

@@ -8,6 +8,7 @@
 #include "libraries/masterworker/adapter.h"
 #include "libraries/masterworker/master_link.h"
 #include "libraries/masterworker/protocol.h"
+#include "libraries/masterworker/spin.h"
 #include "libraries/masterworker/updates.h"
 
 namespace shadowib::masterworker {
@@ -47,12 +48,14 @@ class WorkerLink {
 
  private:
   static constexpr int kReceives = 64, kSends = 16;
+  static_assert(kReceives % Emptied::kMost == 0);
 
   void say_hello();
   void ask_for_life();
   bool progress();
   void completed(const ibv_wc& wc);
   bool wait_for(bool (WorkerLink::*ready)() const, const volatile bool* leave, int timeout_ms);
+  bool wait_since(std::int64_t began, bool (WorkerLink::*ready)() const, const volatile bool* leave, int timeout_ms);
   bool has_message() const { return !inbox_.empty() || broken_; }
   bool answered() const { return answered_ || broken_; }
   bool read_done() const { return read_done_ || broken_; }
@@ -61,7 +64,7 @@ class WorkerLink {
   bool all_sent() const { return free_sends_.size() == kSends || broken_; }
   void send(Header header, const Payload& output);
   Payload fetch(const Header& header);
-  void post_receive(std::uint32_t index);
+  void return_receive(std::uint32_t index);
   void post_welcome();
   void heard_welcome(const ibv_wc& wc);
 
@@ -72,6 +75,8 @@ class WorkerLink {
   ibv_qp* connection_ = nullptr;
   ibv_ah* route_ = nullptr;
   Buffer receives_, sends_, hellos_;
+  Emptied emptied_;  // slots of receives_
+  Spin spin_;
   AbortWords* aborts_ = nullptr;
   Buffer abort_page_;
   std::deque<std::uint32_t> inbox_;

@@ -33,7 +33,7 @@ int poll_cq(ibv_cq*, int most, ibv_wc* completions) {
 }
 
 int post_receive(std::deque<Wires::Receive>& queue, ibv_recv_wr* request) {
-  queue.push_back({request->wr_id, *request->sg_list});
+  for (; request != nullptr; request = request->next) queue.push_back({request->wr_id, *request->sg_list});
   return 0;
 }
 
