@@ -151,6 +151,7 @@ class Farm : public Runtime {
     for (;;) {
       notice_restart();
       bool moved = link_->progress();
+      for (int looks = 1; !moved && idle_since != 0 && looks < Spin::kLooks; ++looks) moved = link_->progress();
       const std::int64_t now = moved ? link_->looked_ns() : now_ns();
       if (now >= next_tick_) {
         next_tick_ = now + kTickNs;

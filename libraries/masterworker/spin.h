@@ -12,6 +12,8 @@ namespace shadowib::masterworker {
 class Spin {
  public:
   static constexpr std::int64_t kShortNs = 20'000, kLongNs = 100'000;
+  // Looks for a message between two at the clock, which takes as long as a look.
+  static constexpr int kLooks = 8;
 
   // Whether one that has waited for so long shall sleep.
   bool over(std::int64_t waited_ns) const { return waited_ns >= (soon_ ? kLongNs : kShortNs); }

@@ -192,34 +192,40 @@ void WorkerLink::heard_welcome(const ibv_wc& wc) {
   answered_ = true;
 }
 
-bool WorkerLink::wait_for(bool (WorkerLink::*ready)() const, const volatile bool* leave, int timeout_ms) {
-  if ((this->*ready)()) return true;
-  const std::int64_t began = now_ns();
-  const bool came = wait_since(began, ready, leave, timeout_ms);
-  if (came) spin_.came(now_ns() - began);
-  return came;
+bool WorkerLink::look_for(bool (WorkerLink::*ready)() const) {
+  for (int looks = 0; looks < Spin::kLooks; ++looks) {
+    if ((this->*ready)()) return true;
+    if (progress()) looks = -1;
+  }
+  return false;
 }
 
-bool WorkerLink::wait_since(std::int64_t began, bool (WorkerLink::*ready)() const, const volatile bool* leave,
-                            int timeout_ms) {
-  while (!(this->*ready)()) {
-    if (progress()) continue;
+bool WorkerLink::wait_for(bool (WorkerLink::*ready)() const, const volatile bool* leave, int timeout_ms) {
+  if (look_for(ready)) return true;
+  const std::int64_t began = now_ns();
+  bool slept = false;
+  for (;;) {
     if (leave != nullptr && *leave) return false;
     const std::int64_t waited = now_ns() - began;
-    if (!spin_.over(waited)) continue;
-    if (timeout_ms >= 0 && waited > timeout_ms * std::int64_t{1'000'000}) return false;
-    adapter_.arm();
-    if (progress()) continue;
-    if (leaving_ && facts_.elsewhere) ask_for_life();
-    // SIGTERM may come just before the sleep: wake up now and then.
-    if (adapter_.sleep(timeout_ms < 0 ? 500 : timeout_ms, master_watch_)) {
-      while (progress()) {
+    if (spin_.over(waited)) {
+      if (timeout_ms >= 0 && waited > timeout_ms * std::int64_t{1'000'000}) return false;
+      adapter_.arm();
+      if (!progress()) {
+        slept = true;
+        if (leaving_ && facts_.elsewhere) ask_for_life();
+        // SIGTERM may come just before the sleep: wake up now and then.
+        if (adapter_.sleep(timeout_ms < 0 ? 500 : timeout_ms, master_watch_)) {
+          while (progress()) {
+          }
+          if ((this->*ready)()) break;
+          master_gone_ = true;
+          return false;
+        }
       }
-      if ((this->*ready)()) break;
-      master_gone_ = true;
-      return false;
     }
+    if (look_for(ready)) break;
   }
+  spin_.came(slept ? now_ns() - began : 0);
   return true;
 }
 

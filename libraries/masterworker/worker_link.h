@@ -55,7 +55,8 @@ class WorkerLink {
   bool progress();
   void completed(const ibv_wc& wc);
   bool wait_for(bool (WorkerLink::*ready)() const, const volatile bool* leave, int timeout_ms);
-  bool wait_since(std::int64_t began, bool (WorkerLink::*ready)() const, const volatile bool* leave, int timeout_ms);
+  // True: it is so, at the latest after a few looks at the device.
+  bool look_for(bool (WorkerLink::*ready)() const);
   bool has_message() const { return !inbox_.empty() || broken_; }
   bool answered() const { return answered_ || broken_; }
   bool read_done() const { return read_done_ || broken_; }

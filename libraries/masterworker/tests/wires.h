@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "libraries/masterworker/protocol.h"
@@ -68,7 +68,7 @@ class Wires {
   };
   bool datagram(const void* message, std::uint32_t bytes);
 
-  std::map<std::uint32_t, Queue> queues_;
+  std::unordered_map<std::uint32_t, Queue> queues_;
   std::deque<Receive> datagrams_, shared_;
   std::deque<ibv_wc> completions_;
   std::uint32_t next_queue_pair_ = 0;
