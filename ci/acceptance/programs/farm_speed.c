@@ -21,11 +21,14 @@ static TOPC_BUF work(void* input) { return TOPC_MSG(input, sizeof(message)); }
 static TOPC_ACTION check(void* input, void* output) {
   (void)input;
   (void)output;
+  // A look at the clock has its price: only where it counts.
+  if (++results < kWarm || (results > kWarm && results < kWarm + tasks && TOPC_OPT_aggregated_tasks > 1))
+    return NO_ACTION;
   const double now = now_us();
-  if (++results > kWarm)
-    times[results - kWarm - 1] = now - last;
-  else
+  if (results == kWarm)
     begun = now;
+  else
+    times[results - kWarm - 1] = now - last;
   last = now;
   return NO_ACTION;
 }
@@ -42,7 +45,11 @@ int main(int argc, char** argv) {
   TOPC_master_slave(generate, work, check, NULL);
   if (TOPC_is_master()) {
     qsort(times, (size_t)tasks, sizeof(*times), longer);
-    printf("%.3f us a task, median %.3f us\n", (last - begun) / (double)tasks, times[tasks / 2]);
+    printf("%.3f us a task", (last - begun) / (double)tasks);
+    if (TOPC_OPT_aggregated_tasks > 1)
+      printf("\n");
+    else
+      printf(", median %.3f us\n", times[tasks / 2]);
   }
   TOPC_finalize();
   return 0;
