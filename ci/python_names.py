@@ -6,7 +6,7 @@ import ast
 import sys
 
 # Modules that are not Python's and not the repository's: of rdma-core's tests, which pyverbs_runner.py runs.
-FOREIGN = {"args_parser"}
+FOREIGN = {"args_parser", "distributed", "mpi4py"}
 
 
 def defined(tree: ast.Module) -> set[str]:
