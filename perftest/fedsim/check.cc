@@ -41,8 +41,10 @@ std::string TraceChecker::start(const TraceEvent& event) {
   started_ = true;
   job_ = event.job;
   policy_ = event.policy;
+  PerCluster incarnations(event.clusters);
+  for (unsigned i = 0; i < event.clusters; ++i) incarnations[i] = event.incarnation;
   for (unsigned i = 0; i < event.clusters; ++i)
-    clusters_.push_back({{i, 0, PerCluster(event.clusters), PerCluster(event.clusters)}, {}, {}, {}});
+    clusters_.push_back({{i, 0, PerCluster(event.clusters), incarnations}, {}, {}, {}, {}});
   return {};
 }
 
@@ -58,15 +60,23 @@ std::string TraceChecker::check_place(const TraceEvent& event) const {
   return {};
 }
 
+std::string TraceChecker::check_vector(const TraceEvent& event, const federation::Stamp& stamp) const {
+  if (policy_ == federation::Policy::kVector)
+    return event.vector != stamp.vector ? "the vector is not D of the sender" : "";
+  return event.vector.clusters != 0 ? "a vector, which the policy does not carry" : "";
+}
+
 std::string TraceChecker::post(const TraceEvent& event) {
   const federation::RunningCluster& running = clusters_[event.cluster].running;
   if (running.sn == 0) return "a message leaves a cluster that has no CLC";
   const federation::Stamp stamp = federation::stamp_of(running);
-  if (event.vector != stamp.vector) return "the vector is not D of the sender";
-  const auto [place, added] = flows_.try_emplace({event.cluster, event.flow}, TracedFlow{event.peer, {}, {}});
+  if (std::string wrong = check_vector(event, stamp); !wrong.empty()) return wrong;
+  const auto [place, added] = flows_.try_emplace({event.cluster, event.flow}, TracedFlow{event.peer, {}, {}, {}});
   TracedFlow& flow = place->second;
   if (flow.to != event.peer) return of("the flow leads to cluster", flow.to);
-  if (event.number != flow.posted.size()) return of("the next number of the flow is", flow.posted.size());
+  if (!flow.numbers.empty() && event.number <= flow.numbers.back())
+    return of("the numbers of the flow are beyond", flow.numbers.back());
+  flow.numbers.push_back(event.number);
   flow.posted.push_back(stamp);
   ++posts_;
   return {};
@@ -78,11 +88,15 @@ std::string TraceChecker::arrive(const TraceEvent& event) {
   if (place == flows_.end()) return "nothing was posted in the flow";
   TracedFlow& flow = place->second;
   if (flow.to != event.cluster) return of("the flow leads to cluster", flow.to);
-  if (event.number < flow.delivered.size()) return "the message was delivered before";
-  if (event.number > flow.delivered.size()) return of("the next number of the flow is", flow.delivered.size());
-  if (event.number >= flow.posted.size()) return "the message was not posted";
+  const auto found = std::lower_bound(flow.numbers.begin(), flow.numbers.end(), event.number);
+  if (found == flow.numbers.end() || *found != event.number) return "the message was not posted";
+  const auto at = static_cast<std::size_t>(found - flow.numbers.begin());
+  if (at < flow.delivered.size()) return "the message was delivered before";
+  // A receiver that is not ready refuses messages, and may hold the one behind them.
+  if (event.kind == Kind::kDeliver && at > flow.delivered.size())
+    return of("the next number of the flow is", flow.numbers[flow.delivered.size()]);
   TracedCluster& receiver = clusters_[event.cluster];
-  const federation::Stamp& stamp = flow.posted[event.number];
+  const federation::Stamp& stamp = flow.posted[at];
   const Arrival arrival = federation::judge(policy_, receiver.running, stamp);
   if (event.kind == Kind::kHold) {
     if (arrival != Arrival::kHold) return of("nothing demands that it is held: it has SN", stamp.sn);
@@ -101,6 +115,8 @@ std::string TraceChecker::arrive(const TraceEvent& event) {
 
 std::string TraceChecker::commit(const TraceEvent& event) {
   TracedCluster& cluster = clusters_[event.cluster];
+  if (!cluster.kept.empty() && event.record == cluster.kept.back())
+    return cluster.told.insert(event.member).second ? "" : of("the CLC was told before by member", event.member);
   ClcRecord expected;
   if (const Status status = federation::next_clc(policy_, cluster.running, cluster.held, &expected); !status)
     return status.text();
@@ -111,6 +127,7 @@ std::string TraceChecker::commit(const TraceEvent& event) {
   if (event.record.before != expected.before) return "before is not D of the interval that ends";
   if (event.record.after != expected.after) return "after is not D with all that is held";
   cluster.kept.push_back(event.record);
+  cluster.told = {event.member};
   federation::commit(&cluster.running, event.record);
   cluster.held.clear();
   cluster.held_flows.clear();
@@ -171,6 +188,7 @@ void TraceChecker::reach(const federation::RecoveryLine& line, const TraceEvent&
       return !line.clusters[cluster].stays && sn >= event.sns[cluster];
     };
     while (!flow.posted.empty() && undone(key.first, flow.posted.back().sn)) flow.posted.pop_back();
+    flow.numbers.resize(flow.posted.size());
     while (!flow.delivered.empty() && undone(flow.to, flow.delivered.back())) flow.delivered.pop_back();
     for (federation::Stamp& stamp : flow.posted) stamp.incarnation = event.incarnations[key.first];
   }

@@ -1,9 +1,13 @@
 // Judges a trace (trace.h): each message once, in order, at its receiver; forced CLCs exactly those that the rule
 // demands; the line of each recovery the latest one.
+//
+// The numbers of a flow ascend, with gaps: a job's requests share theirs with READs, which are no messages. Each
+// member of a job tells of a CLC when it adopts it. The first one counts, and the others must say the same.
 #pragma once
 
 #include <istream>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +29,7 @@ class TraceChecker {
   using FlowKey = std::pair<unsigned, std::uint64_t>;  // sender, flow
   struct TracedFlow {
     unsigned to = 0;
+    std::vector<std::uint64_t> numbers;  // of the messages posted
     std::vector<federation::Stamp> posted;
     std::vector<federation::Sn> delivered;  // in which interval of the receiver
   };
@@ -33,11 +38,13 @@ class TraceChecker {
     std::vector<federation::ClcRecord> kept;
     std::vector<federation::Stamp> held;
     std::vector<FlowKey> held_flows;
+    std::set<unsigned> told;  // members that have told of the last CLC
   };
 
   std::string take(const TraceEvent& event);
   std::string start(const TraceEvent& event);
   std::string check_place(const TraceEvent& event) const;
+  std::string check_vector(const TraceEvent& event, const federation::Stamp& stamp) const;
   std::string post(const TraceEvent& event);
   std::string commit(const TraceEvent& event);
   std::string arrive(const TraceEvent& event);

@@ -401,7 +401,7 @@ void Simulation::trace_message(TraceEvent::Kind kind, unsigned cluster, const Fl
   event.flow = flow.from * clusters() + flow.to;
   event.number = number;
   event.member = flow.posted[number].node;
-  event.vector = flow.posted[number].stamp.vector;
+  if (options_.policy == federation::Policy::kVector) event.vector = flow.posted[number].stamp.vector;
   trace(3, event);
 }
 

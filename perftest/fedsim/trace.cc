@@ -16,13 +16,14 @@ using Kind = TraceEvent::Kind;
 struct KindFields {
   const char* name;
   std::vector<const char*> fields;  // beside event, at_us and job
+  const char* may_have = nullptr;
 };
 
 const std::array<KindFields, 6> kKinds = {{
-    {"start", {"policy", "clusters"}},
-    {"post", {"cluster", "incarnation", "sn", "to", "flow", "number", "member", "vector"}},
+    {"start", {"policy", "clusters", "incarnation"}},
+    {"post", {"cluster", "incarnation", "sn", "to", "flow", "number", "member"}, "vector"},
     {"hold", {"cluster", "incarnation", "sn", "from", "flow", "number"}},
-    {"commit", {"cluster", "incarnation", "sn", "forced", "before", "after"}},
+    {"commit", {"cluster", "incarnation", "sn", "forced", "before", "after", "member"}},
     {"deliver", {"cluster", "incarnation", "sn", "from", "flow", "number"}},
     {"resume", {"failed", "stays", "sns", "incarnations", "running"}},
 }};
@@ -65,6 +66,7 @@ class FieldReader {
     complain(field, "is no text");
     return {};
   }
+  bool has(const char* field) const { return json_.contains(field); }
   const Json& list(const char* field, bool may_be_empty = false) { return list(json_[field], field, may_be_empty); }
   PerCluster numbers(const char* field) { return numbers(json_[field], field); }
   PerCluster numbers(const Json& json, const char* field) {
@@ -113,6 +115,7 @@ void read_fields(FieldReader* reader, TraceEvent* event) {
       if (!policy_of(reader->text("policy"), &event->policy)) reader->complain("policy", "is none of ours");
       event->clusters = static_cast<unsigned>(reader->whole("clusters", federation::kMaxClusters));
       if (event->clusters == 0) reader->complain("clusters", "is 0");
+      event->incarnation = reader->number("incarnation");
       return;
     case Kind::kResume:
       return read_resume(reader, event);
@@ -130,6 +133,7 @@ void read_fields(FieldReader* reader, TraceEvent* event) {
                      reader->numbers("after"),
                      reader->boolean("forced"),
                      federation::ClcRecord::Claim::kCommitted};
+    event->member = reader->number("member");
     return;
   }
   event->peer = reader->cluster(event->kind == Kind::kPost ? "to" : "from");
@@ -137,13 +141,14 @@ void read_fields(FieldReader* reader, TraceEvent* event) {
   event->number = reader->whole("number", std::numeric_limits<std::uint64_t>::max());
   if (event->kind != Kind::kPost) return;
   event->member = reader->number("member");
-  event->vector = reader->numbers("vector");
+  if (reader->has("vector")) event->vector = reader->numbers("vector");
 }
 
 Status only_known(const Json& json, const KindFields& kind) {
   for (const auto& [name, value] : json.items()) {
     bool known = name == "event" || name == "at_us" || name == "job";
     for (const char* field : kind.fields) known |= name == field;
+    known |= kind.may_have != nullptr && name == kind.may_have;
     if (!known) return Status::of(Code::kCorrupt, 0, "field %s is unknown", name.c_str());
   }
   for (const char* field : kind.fields)
@@ -178,6 +183,7 @@ std::string encode_event(const TraceEvent& event) {
   if (event.kind == Kind::kStart) {
     json["policy"] = name_of(event.policy);
     json["clusters"] = event.clusters;
+    json["incarnation"] = event.incarnation;
     return json.dump();
   }
   json["cluster"] = event.cluster;
@@ -187,6 +193,7 @@ std::string encode_event(const TraceEvent& event) {
     json["forced"] = event.record.forced;
     json["before"] = list_of(event.record.before);
     json["after"] = list_of(event.record.after);
+    json["member"] = event.member;
     return json.dump();
   }
   json[event.kind == Kind::kPost ? "to" : "from"] = event.peer;
@@ -194,7 +201,7 @@ std::string encode_event(const TraceEvent& event) {
   json["number"] = event.number;
   if (event.kind == Kind::kPost) {
     json["member"] = event.member;
-    json["vector"] = list_of(event.vector);
+    if (event.vector.clusters != 0) json["vector"] = list_of(event.vector);
   }
   return json.dump();
 }

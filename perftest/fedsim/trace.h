@@ -23,12 +23,12 @@ struct TraceEvent {
   federation::Sn sn = 0;
   unsigned peer = 0;  // of a post, where it goes; of a hold or delivery, where it comes from
   std::uint64_t flow = 0, number = 0;
-  unsigned member = 0;            // of a post
-  federation::PerCluster vector;  // of a post
+  unsigned member = 0;            // of a post; of a commit, who tells it
+  federation::PerCluster vector;  // of a post, under the policy that carries it; else it has no entry
   federation::ClcRecord record;   // of a commit
   // At the start.
   federation::Policy policy = federation::Policy::kPaper;
-  unsigned clusters = 0;
+  unsigned clusters = 0;  // and `incarnation`, of all of them
   // At a resume.
   std::vector<unsigned> failed;
   std::vector<bool> stays;

@@ -13,14 +13,14 @@ namespace {
 
 // Two messages of cluster 0 to 1, of flows 7 and 8; 1 goes back, and the second one comes again.
 const std::vector<std::string> kTrace = {
-    R"({"event":"start","at_us":0,"job":"J","policy":"paper","clusters":3})",
-    R"({"event":"commit","at_us":1,"job":"J","cluster":0,"incarnation":0,"sn":1,"forced":false,"before":[0,0,0],"after":[0,0,0]})",
-    R"({"event":"post","at_us":2,"job":"J","cluster":0,"incarnation":0,"sn":1,"to":1,"flow":7,"number":0,"member":3,"vector":[1,0,0]})",
+    R"({"event":"start","at_us":0,"job":"J","policy":"paper","clusters":3,"incarnation":0})",
+    R"({"event":"commit","at_us":1,"job":"J","cluster":0,"incarnation":0,"sn":1,"forced":false,"before":[0,0,0],"after":[0,0,0],"member":3})",
+    R"({"event":"post","at_us":2,"job":"J","cluster":0,"incarnation":0,"sn":1,"to":1,"flow":7,"number":0,"member":3})",
     R"({"event":"hold","at_us":3,"job":"J","cluster":1,"incarnation":0,"sn":0,"from":0,"flow":7,"number":0})",
-    R"({"event":"commit","at_us":4,"job":"J","cluster":1,"incarnation":0,"sn":1,"forced":true,"before":[0,0,0],"after":[1,0,0]})",
+    R"({"event":"commit","at_us":4,"job":"J","cluster":1,"incarnation":0,"sn":1,"forced":true,"before":[0,0,0],"after":[1,0,0],"member":3})",
     R"({"event":"deliver","at_us":4,"job":"J","cluster":1,"incarnation":0,"sn":1,"from":0,"flow":7,"number":0})",
-    R"({"event":"commit","at_us":5,"job":"J","cluster":1,"incarnation":0,"sn":2,"forced":false,"before":[1,0,0],"after":[1,0,0]})",
-    R"({"event":"post","at_us":6,"job":"J","cluster":0,"incarnation":0,"sn":1,"to":1,"flow":8,"number":0,"member":3,"vector":[1,0,0]})",
+    R"({"event":"commit","at_us":5,"job":"J","cluster":1,"incarnation":0,"sn":2,"forced":false,"before":[1,0,0],"after":[1,0,0],"member":3})",
+    R"({"event":"post","at_us":6,"job":"J","cluster":0,"incarnation":0,"sn":1,"to":1,"flow":8,"number":0,"member":3})",
     R"({"event":"deliver","at_us":7,"job":"J","cluster":1,"incarnation":0,"sn":2,"from":0,"flow":8,"number":0})",
     R"({"event":"resume","at_us":8,"job":"J","failed":[1],"stays":[true,false,true],"sns":[1,2,0],"incarnations":[0,1,0],"running":[[0,0,0],null,[0,0,0]]})",
     R"({"event":"deliver","at_us":9,"job":"J","cluster":1,"incarnation":1,"sn":2,"from":0,"flow":8,"number":0})",
@@ -60,23 +60,19 @@ TEST(TraceCheck, ComplainsOfEachThing) {
   };
   const Case cases[] = {
       {0, "paper", "papers", "policy is none of ours"},
-      {0, ":3}", ":33}", "too great"},
-      {0, ":3}", ":0}", "clusters is 0"},
+      {0, ":3,", ":33,", "too great"},
+      {0, ":3,", ":0,", "clusters is 0"},
       {2, "\"J\"", "\"K\"", "job K is not the job of this trace, J"},
       {5, "\"J\"", "\"K\"", "job K is not"},
       {9, "\"J\"", "\"K\"", "job K is not"},
       {2, "\"sn\":1", "\"sn\":2", "the cluster is at SN 1"},
       {2, "\"sn\":1", "\"sn\":4294967297", "sn is no whole number, or too great"},
-      {2, "\"vector\":[1", "\"vector\":[4294967297", "vector is no whole number, or too great"},
-      {2, "\"vector\":[1,0,0]", "\"vector\":[1,0]", "the vector is not D"},
-      {2, "\"vector\":[1,0,0]", "\"vector\":[]", "vector is no list"},
-      {2, "\"vector\":[1,0,0]", "\"vector\":[1,1,0]", "the vector is not D"},
+      {2, "\"member\":3", "\"member\":3,\"vector\":[1,0,0]", "which the policy does not carry"},
       {2, "\"to\":1", "\"to\":0", "does not leave its cluster"},
       {2, "\"to\":1", "\"to\":3", "there is no cluster 3"},
-      {2, "\"number\":0", "\"number\":1", "the next number of the flow is 0"},
       {2, "\"cluster\":0", "\"cluster\":3", "there is no cluster 3"},
       {2, "\"incarnation\":0", "\"incarnation\":1", "is of incarnation 0"},
-      {3, "\"number\":0", "\"number\":1", "the next number"},
+      {3, "\"number\":0", "\"number\":1", "the message was not posted"},
       {3, "\"flow\":7", "\"flow\":9", "nothing was posted in the flow"},
       {3, "\"from\":0", "\"from\":2", "nothing was posted in the flow"},
       {4, "\"forced\":true", "\"forced\":false", "is not called forced"},
@@ -87,8 +83,9 @@ TEST(TraceCheck, ComplainsOfEachThing) {
       {5, "\"cluster\":1", "\"cluster\":2", "is at SN 0"},
       {5, "\"flow\":7", "\"flow\":8", "nothing was posted in the flow"},
       {6, "\"forced\":false", "\"forced\":true", "called forced, and nothing is held"},
-      {7, "\"flow\":8", "\"flow\":7", "the next number of the flow is 1"},
-      {8, "\"number\":0", "\"number\":1", "the next number"},
+      {7, "\"flow\":8", "\"flow\":7", "the numbers of the flow are beyond 0"},
+      {8, "\"number\":0", "\"number\":1", "the message was not posted"},
+      {1, "\"incarnation\":0", "\"incarnation\":1", "is of incarnation 0"},
       {9, "\"stays\":[true,false,true]", "\"stays\":[true,true,true]", "the line takes back cluster 1"},
       {9, "\"stays\":[true", "\"stays\":[false", "the line need not take back cluster 0"},
       {9, "\"sns\":[1,2,0]", "\"sns\":[1,1,0]", "sns are not those"},
@@ -123,7 +120,7 @@ TEST(TraceCheck, ADeliveryToAThirdCluster) {
   lines.push_back(
       R"({"event":"deliver","at_us":3,"job":"J","cluster":2,"incarnation":0,"sn":0,"from":0,"flow":7,"number":0})");
   lines.push_back(
-      R"({"event":"post","at_us":4,"job":"J","cluster":0,"incarnation":0,"sn":1,"to":2,"flow":7,"number":1,"member":3,"vector":[1,0,0]})");
+      R"({"event":"post","at_us":4,"job":"J","cluster":0,"incarnation":0,"sn":1,"to":2,"flow":7,"number":1,"member":3})");
   EXPECT_EQ(complaints_about(lines),
             (std::vector<std::string>{"line 4: the flow leads to cluster 1", "line 5: the flow leads to cluster 1",
                                       "line 6: the flow leads to cluster 1"}));
@@ -146,12 +143,80 @@ TEST(TraceCheck, OneLineMoreOrLess) {
 TEST(TraceCheck, AFlowHasNoGaps) {
   std::vector<std::string> lines(kTrace.begin(), kTrace.begin() + 6);
   lines.push_back(
-      R"({"event":"post","at_us":6,"job":"J","cluster":0,"incarnation":0,"sn":1,"to":1,"flow":7,"number":1,"member":3,"vector":[1,0,0]})");
+      R"({"event":"post","at_us":6,"job":"J","cluster":0,"incarnation":0,"sn":1,"to":1,"flow":7,"number":1,"member":3})");
   lines.push_back(
       R"({"event":"deliver","at_us":7,"job":"J","cluster":1,"incarnation":0,"sn":1,"from":0,"flow":7,"number":1})");
   EXPECT_EQ(complaints_about(lines), std::vector<std::string>());
   lines.erase(lines.begin() + 5);
   EXPECT_EQ(complaints_about(lines), std::vector<std::string>{"line 7: the next number of the flow is 0"});
+}
+
+TEST(TraceCheck, UnderPolicyVectorAPostCarriesD) {
+  struct {
+    const char *vector, *says;
+  } const cases[] = {{"[1,0,0]", ""},
+                     {"[4294967297,0,0]", "vector is no whole number, or too great"},
+                     {"[1,0]", "the vector is not D"},
+                     {"[]", "vector is no list"},
+                     {"[1,1,0]", "the vector is not D"},
+                     {nullptr, "the vector is not D"}};
+  for (const auto& c : cases) {
+    std::vector<std::string> lines = with(0, "paper", "vector");
+    lines.resize(3);
+    if (c.vector != nullptr) lines[2].insert(lines[2].size() - 1, ",\"vector\":" + std::string(c.vector));
+    const std::vector<std::string> found = complaints_about(lines);
+    if (*c.says == '\0') {
+      EXPECT_EQ(found, std::vector<std::string>());
+      continue;
+    }
+    ASSERT_EQ(found.size(), 1u) << c.says;
+    EXPECT_NE(found[0].find(c.says), std::string::npos) << found[0];
+  }
+}
+
+// A job's requests share their numbers with READs, which are no messages.
+TEST(TraceCheck, NumbersAscend) {
+  std::vector<std::string> lines(kTrace.begin(), kTrace.begin() + 6);
+  lines.push_back(
+      R"({"event":"post","at_us":6,"job":"J","cluster":0,"incarnation":0,"sn":1,"to":1,"flow":7,"number":4,"member":3})");
+  lines.push_back(
+      R"({"event":"post","at_us":6,"job":"J","cluster":0,"incarnation":0,"sn":1,"to":1,"flow":7,"number":6,"member":3})");
+  lines.push_back(
+      R"({"event":"deliver","at_us":7,"job":"J","cluster":1,"incarnation":0,"sn":1,"from":0,"flow":7,"number":6})");
+  EXPECT_EQ(complaints_about(lines), std::vector<std::string>{"line 9: the next number of the flow is 4"});
+  lines[8].replace(lines[8].find("\"number\":6"), 10, "\"number\":5");
+  EXPECT_EQ(complaints_about(lines), std::vector<std::string>{"line 9: the message was not posted"});
+}
+
+// Members adopt a CLC one after the other, and each tells of it.
+TEST(TraceCheck, EachMemberTellsOfACommit) {
+  std::vector<std::string> lines = kTrace;
+  std::string other = kTrace[4];
+  other.replace(other.find("\"member\":3"), 10, "\"member\":4");
+  lines.insert(lines.begin() + 6, other);
+  TraceChecker checker;
+  EXPECT_EQ(complaints_about(lines, &checker), std::vector<std::string>());
+  EXPECT_EQ(checker.forced(), 1u);
+  lines.insert(lines.begin() + 7, other);
+  EXPECT_EQ(complaints_about(lines), std::vector<std::string>{"line 8: the CLC was told before by member 4"});
+  lines[7].replace(lines[7].find("\"after\":[1"), 10, "\"after\":[0");
+  EXPECT_NE(complaints_about(lines), std::vector<std::string>()) << "the two tell of two CLCs";
+}
+
+// A receiver that is not ready refuses messages. The link stops at one behind them.
+TEST(TraceCheck, AMessageIsHeldBeforeThoseThatCameFirst) {
+  std::vector<std::string> lines(kTrace.begin(), kTrace.begin() + 6);
+  for (
+      const char* event :
+      {R"({"event":"post","at_us":6,"job":"J","cluster":0,"incarnation":0,"sn":1,"to":1,"flow":7,"number":1,"member":3})",
+       R"({"event":"commit","at_us":6,"job":"J","cluster":0,"incarnation":0,"sn":2,"forced":false,"before":[0,0,0],"after":[0,0,0],"member":3})",
+       R"({"event":"post","at_us":6,"job":"J","cluster":0,"incarnation":0,"sn":2,"to":1,"flow":7,"number":2,"member":3})",
+       R"({"event":"hold","at_us":7,"job":"J","cluster":1,"incarnation":0,"sn":1,"from":0,"flow":7,"number":2})",
+       R"({"event":"commit","at_us":8,"job":"J","cluster":1,"incarnation":0,"sn":2,"forced":true,"before":[1,0,0],"after":[2,0,0],"member":3})",
+       R"({"event":"deliver","at_us":9,"job":"J","cluster":1,"incarnation":0,"sn":2,"from":0,"flow":7,"number":1})",
+       R"({"event":"deliver","at_us":9,"job":"J","cluster":1,"incarnation":0,"sn":2,"from":0,"flow":7,"number":2})"})
+    lines.push_back(event);
+  EXPECT_EQ(complaints_about(lines), std::vector<std::string>());
 }
 
 TEST(TraceCheck, DeadMessagesStayDead) {
@@ -186,12 +251,13 @@ TEST(TraceCheck, ChangesOfASimulationsTrace) {
       {"incarnation", [](TraceEvent* e) { ++e->incarnation; }},
       {"cluster", [](TraceEvent* e) { e->cluster ^= 1; }},
       {"peer", [](TraceEvent* e) { e->peer ^= 1; }},
-      {"number", [](TraceEvent* e) { ++e->number; }},
+      {"number", [](TraceEvent* e) { e->number += e->kind != TraceEvent::Kind::kPost; }},
       {"job", [](TraceEvent* e) { e->job += "2"; }},
       {"before", [](TraceEvent* e) { ++e->record.before[e->cluster ^ 1]; }},
       {"after", [](TraceEvent* e) { ++e->record.after[e->cluster ^ 1]; }},
       {"forced", [](TraceEvent* e) { e->record.forced ^= true; }},
-      {"vector", [](TraceEvent* e) { ++e->vector[e->peer]; }},
+      {"vector",
+       [](TraceEvent* e) { e->vector = e->kind == TraceEvent::Kind::kPost ? federation::PerCluster(2) : e->vector; }},
       {"sns", [](TraceEvent* e) { ++e->sns[0]; }},
   };
   TraceChecker before;
