@@ -7,6 +7,7 @@
 #include "ib2tcp/gate.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
+#include "ib2tcp/memory_window.h"
 #include "ib2tcp/queue_pair.h"
 
 namespace shadowib::ib2tcp {
@@ -214,6 +215,21 @@ bool Qp::next_border_request(Frame* frame) {
   if (kept_ == nullptr ? !next_request(frame) : !next_logged_request(frame, sn)) return false;
   frame->header->sn = sn;
   return true;
+}
+
+// --- windows ---
+
+bool Qp::will_bind(std::uint32_t key) {
+  if (local_left_ == 0 || !connected()) return false;
+  for (std::uint64_t i = sq_.acked; i < sq_.tail; ++i)
+    if (sq_.at(i).opcode == Opcode::kBindWindow && sq_.at(i).rkey == key) return true;
+  return false;
+}
+
+// Before this process went back it had bound the window. It has posted the bind again, perhaps to another peer, and
+// that has not run yet.
+bool Qp::waits_for_bind(const FrameHeader& header) const {
+  return reliable() && is_at_border() && g_engine->border->went_back() && awaits_bind(header.rkey);
 }
 
 // Nobody can tell whether the peer has read it.

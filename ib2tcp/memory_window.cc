@@ -92,6 +92,13 @@ bool is_kept(std::uint32_t key, void* memory, std::uint64_t bytes) {
   return mr != nullptr && reach(*mr, memory, bytes).memory != nullptr;
 }
 
+bool awaits_bind(std::uint32_t key) {
+  if ((key & kWindowKey) == 0 || find_bound(key) != nullptr) return false;
+  bool any = false;
+  g_engine->qps.for_each([&](Qp& qp) { any = any || qp.will_bind(key); });
+  return any;
+}
+
 int check_bind(const ibv_send_wr& wr) {
   const ibv_mw* mw = wr.bind_mw.mw;
   const ibv_mw_bind_info& info = wr.bind_mw.bind_info;

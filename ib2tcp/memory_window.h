@@ -39,6 +39,9 @@ void note_plain_windows(const Mr& mr);
 // Whether memory of a region or a window, by its key, is still the one that was registered.
 bool is_kept(std::uint32_t key, void* memory, std::uint64_t bytes);
 
+// Whether no window goes by this key, and a request that has been posted is to bind one to it.
+bool awaits_bind(std::uint32_t key);
+
 // 0, or the errno to refuse a bind with that can never be right.
 int check_bind(const ibv_send_wr& wr);
 // Puts a bind into the request, in fields that have other uses otherwise; executes it.

@@ -136,6 +136,8 @@ class Qp {
   void on_peer_gone();
   void on_cluster_judged(unsigned cluster, bool failed);
   void look_at_gate_again();
+  // A bind of that key has been posted, and has not run.
+  bool will_bind(std::uint32_t key);
   // Not all that the peer may need is in its log, which was full, or there is none.
   bool sends_unlogged_to(unsigned cluster) const;
 
@@ -232,6 +234,7 @@ class Qp {
   void leave_gate();
   bool asks_whether_lost();
   void forget_peer();
+  bool waits_for_bind(const FrameHeader& header) const;
   void note_read();  // by the peer
   void note_new_connection();
 
@@ -266,6 +269,7 @@ class Qp {
   bool begin_placement(const FrameHeader& header, Sink* sink);
   bool lend_receive(const FrameHeader& header, Sink* sink);
   void refuse_invalidation(const FrameHeader& header);
+  bool puts_off(const FrameHeader& header);
   void begin_read(const FrameHeader& header, bool repeat);
   void begin_atomic(const FrameHeader& header);
   void answer_atomic(std::uint32_t seq, std::uint64_t value);
@@ -363,6 +367,7 @@ class Qp {
   bool established_ = false;
   Syndrome nak_ = Syndrome::kNone;
   std::uint32_t nak_seq_ = 0;
+  bool nak_counts_ = true;         // false: it uses up no retry of the peer's
   FrameHeader answers_[kAnswers];  // to READs and atomics, in order
   std::uint32_t answers_begin_ = 0, answers_end_ = 0;
   // Results of the last atomics by sequence number, for repeats.

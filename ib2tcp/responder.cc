@@ -87,6 +87,7 @@ bool Qp::begin_placement(const FrameHeader& header, Sink* sink) {
     return false;
   }
   if (header.opcode == Opcode::kSendInvalidate && !may_invalidate(*this, header.rkey)) {
+    if (puts_off(header)) return false;
     refuse_invalidation(header);
     return false;
   }
@@ -97,6 +98,7 @@ bool Qp::begin_placement(const FrameHeader& header, Sink* sink) {
       const Reach found = find_remote_carefully(*this, remote_pd(header), header.rkey, header.raddr, header.length,
                                                 IBV_ACCESS_REMOTE_WRITE);
       if (found.memory == nullptr) {
+        if (puts_off(header)) return false;
         fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
         return false;
       }
@@ -108,6 +110,16 @@ bool Qp::begin_placement(const FrameHeader& header, Sink* sink) {
     sink->count = 1;
   }
   return !takes_receive(header.opcode) || lend_receive(header, sink);
+}
+
+// It names a window that will be bound. True: the peer tries again, and what has left behind it comes again, too.
+bool Qp::puts_off(const FrameHeader& header) {
+  if (!waits_for_bind(header)) return false;
+  g_engine->statistics.rnr_naks.add(1);
+  rnr_ = true;
+  nak(Syndrome::kReceiverNotReady, header.seq);
+  nak_counts_ = false;
+  return true;
 }
 
 // As Soft-RoCE completes it.
@@ -194,6 +206,7 @@ void Qp::begin_read(const FrameHeader& header, bool repeat) {
       find_remote_carefully(*this, remote_pd(header), header.rkey, header.raddr, header.length,
                             IBV_ACCESS_REMOTE_READ)
               .memory == nullptr) {
+    if (!repeat && puts_off(header)) return;
     fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
     return;
   }
@@ -223,6 +236,7 @@ void Qp::begin_atomic(const FrameHeader& header) {
     found = find_remote_carefully(*this, remote_pd(header), header.rkey, header.raddr, sizeof(std::uint64_t),
                                   IBV_ACCESS_REMOTE_ATOMIC);
     target = static_cast<std::uint64_t*>(found.memory);
+    if (target == nullptr && puts_off(header)) return;
   }
   std::uint64_t before;
   if (target == nullptr || (reinterpret_cast<std::uintptr_t>(target) & 7) != 0 ||
@@ -306,6 +320,7 @@ void Qp::nak(Syndrome syndrome, std::uint32_t seq) {
   nak_ = syndrome;
   nak_seq_ = seq;
   nak_sn_ = 0;
+  nak_counts_ = true;
   kick_answers();
 }
 
@@ -360,7 +375,8 @@ bool Qp::next_answer(Frame* frame) {
   if (nak_ == Syndrome::kNone) return false;
   fill_header(frame->header, Opcode::kNak, nak_seq_);
   frame->header->syndrome = nak_;
-  if (g_engine->paused.load(std::memory_order_relaxed)) frame->header->flags = kFlagAckValid | kFlagPaused;
+  if (!nak_counts_ || g_engine->paused.load(std::memory_order_relaxed))
+    frame->header->flags = kFlagAckValid | kFlagPaused;
   frame->header->imm = nak_ == Syndrome::kReceiverNotReady ? attr_.min_rnr_timer : 0;
   nak_ = Syndrome::kNone;
   return true;

@@ -51,7 +51,7 @@ enum class Opcode : std::uint8_t {
 
 inline constexpr std::uint8_t kFlagSolicited = 1;
 inline constexpr std::uint8_t kFlagPaused =
-    4;  // of a NAK: the program is stopped for a checkpoint, it is not to blame
+    4;  // of a NAK: the program is stopped for a checkpoint, or went back and has yet to bind a window: not to blame
 inline constexpr std::uint8_t kFlagAckValid = 2;  // `ack` says something about the receiving queue pair's requests
 
 // Why a request was not executed (kNak).

@@ -45,6 +45,7 @@ class Side {
 
   std::uint8_t rnr_retry = 7;                    // for ever; before connect_to()
   bool sends = true;                             // goes to RTS
+  ibv_mw_type window_type = IBV_MW_TYPE_2;       // of a restart's window
   std::function<void()> before_opening = [] {};  // of a restart: all is there but the border, which is shut
 
   Member& member() { return *member_; }
@@ -53,6 +54,25 @@ class Side {
   std::uint64_t number_at(std::size_t offset) { return *reinterpret_cast<volatile std::uint64_t*>(at(offset)); }
   std::uint32_t key() const { return mr_->rkey; }
   std::uint32_t window_key() const { return mw_->rkey; }
+  // Makes the window one of another type. Restarts make such a one, too.
+  void replace_window(ibv_mw_type type) {
+    window_type = type;
+    EXPECT_EQ(ops().dealloc_mw(mw_), 0);
+    mw_ = ops().alloc_mw(pd_, type);
+    ASSERT_NE(mw_, nullptr);
+  }
+  // A bind of the window, for a queue pair that a test has made.
+  void bind_by(ibv_qp* qp, std::uint64_t id, std::size_t offset, std::uint32_t bytes) {
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.wr_id = id;
+    wr.opcode = IBV_WR_BIND_MW;
+    wr.bind_mw.mw = mw_;
+    wr.bind_mw.rkey = window_key();
+    wr.bind_mw.bind_info = {mr_, reinterpret_cast<std::uint64_t>(at(offset)), bytes,
+                            IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
+    ASSERT_EQ(ops().post_send(qp, &wr, &bad), 0);
+  }
+  ibv_pd* pd() const { return pd_; }
   std::uint32_t qp_num() const { return qp_->qp_num; }
   std::uint16_t lid() { return member_->device->port.lid; }
   ibv_qp_state state() {
@@ -117,16 +137,7 @@ class Side {
   }
   // Binds the window to the place, or takes it away. Such a request has no number.
   void post_bind(std::uint64_t id, std::size_t offset, std::uint32_t bytes) {
-    sends_.push_back([=](Side& side) {
-      ibv_send_wr wr{}, *bad = nullptr;
-      wr.wr_id = id;
-      wr.opcode = IBV_WR_BIND_MW;
-      wr.bind_mw.mw = side.mw_;
-      wr.bind_mw.rkey = side.window_key();
-      wr.bind_mw.bind_info = {side.mr_, reinterpret_cast<std::uint64_t>(side.at(offset)), bytes,
-                              IBV_ACCESS_REMOTE_WRITE};
-      ASSERT_EQ(side.ops().post_send(side.qp_, &wr, &bad), 0);
-    });
+    sends_.push_back([=](Side& side) { side.bind_by(side.qp_, id, offset, bytes); });
     sends_.back()(*this);
   }
   void post_invalidate(std::uint64_t id) {
@@ -230,7 +241,7 @@ class Side {
     if (image != nullptr) {
       EXPECT_EQ(ops().want_number(kNumberOfMemoryWindow, image->mw_key), 0);
     }
-    mw_ = ops().alloc_mw(pd_, IBV_MW_TYPE_2);
+    mw_ = ops().alloc_mw(pd_, window_type);
     ASSERT_NE(mw_, nullptr);
     if (image != nullptr) {
       EXPECT_EQ(mw_->rkey, image->mw_key);
