@@ -15,7 +15,7 @@ namespace shadowib::ib2tcp {
 
 Border::Border(unsigned index) {
   running_.index = index;
-  running_.depends = running_.incarnations = oldest_alive_ = told_incarnations_ =
+  running_.depends = running_.incarnations = oldest_alive_ = told_incarnations_ = delivered_ = trimmed_ =
       federation::PerCluster(federation::kMaxClusters);
 }
 
@@ -70,6 +70,13 @@ void Border::note_lost(unsigned cluster) {
   logged_since_[cluster] = std::max(logged_since_[cluster], time_by(CLOCK_REALTIME));
 }
 
+BorderFacts Border::facts() const {
+  BorderFacts facts{};
+  std::copy_n(delivered_.of.begin(), kMaxBackendClusters, facts.delivered);
+  std::copy_n(trimmed_.of.begin(), kMaxBackendClusters, facts.trimmed);
+  return facts;
+}
+
 void Border::set_gate(unsigned cluster, std::uint32_t queue_pair, std::uint64_t completed) {
   gates_[cluster].set(queue_pair, completed);
   wake_at_gate(gates_[cluster]);
@@ -100,6 +107,26 @@ void Border::wake_at_gate(Gate& gate) {
   for (const std::uint32_t number : ready)
     if (Qp* qp = g_engine->qps.find(number); qp != nullptr) qp->look_at_gate_again();
   if (!ready.empty()) g_engine->want_turn();
+}
+
+void trace_message(BorderEvent::Kind kind, const Border& border, federation::Sn sn, unsigned peer, Opcode opcode,
+                   std::uint16_t from_lid, std::uint32_t from, std::uint32_t to, std::uint32_t number,
+                   const federation::PerCluster* vector) {
+  enum : std::uint64_t { kRequests, kReads, kAtomics, kRefusals, kFlows };
+  const std::uint64_t direction = opcode == Opcode::kReadResponse     ? kReads
+                                  : opcode == Opcode::kAtomicResponse ? kAtomics
+                                  : opcode == Opcode::kNak            ? kRefusals
+                                                                      : kRequests;
+  const std::uint64_t pair = std::uint64_t{from_lid} << 48 | std::uint64_t{from & 0xffffff} << 24 | (to & 0xffffff);
+  const BorderEvent event{kind,
+                          sn,
+                          border.incarnation_of(border.index()),
+                          peer,
+                          pair * kFlows + direction,  // modulo 2^64: LIDs of a cluster are near each other
+                          number,
+                          vector != nullptr ? vector->clusters : 0,
+                          vector != nullptr ? vector->of.data() : nullptr};
+  g_host->trace(&event);
 }
 
 bool is_message(const FrameHeader& header) {
@@ -212,6 +239,16 @@ int set_gate(std::uint32_t cluster, const GateState* others) {
   if (border == nullptr || cluster >= kMaxBackendClusters || cluster == border->index()) return EINVAL;
   border->set_others(cluster, *others);
   return 0;
+}
+
+void border_facts(BorderFacts* facts) {
+  EngineGuard guard;
+  *facts = {};
+  const Border* border = g_engine->border.get();
+  if (border == nullptr) return;
+  if (g_host->trace != nullptr && border->sn() != 0 && !border->is_behind_clc())
+    g_engine->qps.for_each([](Qp& qp) { qp.trace_posted(); });
+  *facts = border->facts();
 }
 
 std::size_t held_stamps(HeldStamp* stamps, std::size_t capacity) {

@@ -32,6 +32,13 @@ class Border {
   federation::Incarnation incarnation_of(unsigned cluster) const { return running_.incarnations[cluster]; }
   bool frozen() const { return frozen_; }
   bool is_behind_clc() const { return behind_clc_; }
+  // D of this process. A message counts from when it begins to be placed: a CLC may hold half of it.
+  void note_delivered(unsigned cluster, federation::Sn sn) {
+    delivered_[cluster] = std::max(delivered_[cluster], sn);
+  }
+  // That CLC of another cluster has let something of its log go.
+  void note_trimmed(unsigned cluster, federation::Sn sn) { trimmed_[cluster] = std::max(trimmed_[cluster], sn); }
+  BorderFacts facts() const;
   // False from note_gone() until take() names a later incarnation.
   bool has_come_back(unsigned cluster) const { return told_incarnations_[cluster] >= oldest_alive_[cluster]; }
 
@@ -88,6 +95,7 @@ class Border {
   federation::RunningCluster running_;
   federation::PerCluster oldest_alive_;  // incarnations before these are over
   federation::PerCluster told_incarnations_;
+  federation::PerCluster delivered_, trimmed_;
   federation::Policy policy_ = federation::Policy::kPaper;
   bool frozen_ = false, behind_clc_ = false, went_back_ = false;
   std::array<bool, federation::kMaxClusters> came_back_{};  // beside that cluster
@@ -104,6 +112,7 @@ struct BorderSide {
   bool shut = false;  // the peer's incarnation is not the cluster's
   bool held = false;  // at a message that waits for a CLC: `stamp`
   federation::Stamp stamp;
+  federation::Sn admitted = 0;  // of the message that was let in last
   bool frozen = false;
   std::vector<FrameHeader> parting;  // refusals by queue pairs that are gone; they wait for CLC 1 of this cluster
   std::unique_ptr<Stream> parked;    // of a frozen link
@@ -113,6 +122,12 @@ struct BorderSide {
   federation::PerCluster dependencies{federation::kMaxClusters};  // with told_in
 };
 
+// Tells of a message of the connection between two queue pairs, if the job is traced. `from`: the sender's LID and
+// queue pair; `number`: that of the request, also of an answer. `vector`: of a post, or nullptr.
+void trace_message(BorderEvent::Kind kind, const Border& border, federation::Sn sn, unsigned peer, Opcode opcode,
+                   std::uint16_t from_lid, std::uint32_t from, std::uint32_t to, std::uint32_t number,
+                   const federation::PerCluster* vector);
+
 // Whether a frame of this opcode makes the receiver depend on the sender's cluster.
 bool is_message(const FrameHeader& header);
 
@@ -120,6 +135,7 @@ bool is_message(const FrameHeader& header);
 int set_cluster(const ClusterState* state);
 void freeze_border(int phase);
 std::size_t held_stamps(HeldStamp* stamps, std::size_t capacity);
+void border_facts(BorderFacts* facts);
 int cluster_gone(std::uint32_t cluster, std::uint32_t incarnation);
 int border_state(ibv_qp* qp, BorderState* state, BorderResult* results, std::size_t capacity);
 int restore_border(ibv_qp* qp, const BorderState* state, const BorderResult* results);

@@ -92,13 +92,31 @@ Link::Admission Link::judge(const FrameHeader& header, federation::Sn sn) {
   }
   switch (border.judge(stamp)) {
     case federation::Arrival::kDeliver:
+      side.admitted = stamp.sn;
+      if (is_datagram(header.opcode)) g_engine->border->note_delivered(side.cluster, stamp.sn);
       return Admission::kFollow;
     case federation::Arrival::kHold:
+      trace(BorderEvent::kHold, header);
       hold(stamp);
       return Admission::kEnds;
     default:
       return frame_error("not of a living cluster's checkpoint", header), Admission::kEnds;
   }
+}
+
+// The message that was let in last has begun to be placed, or has been.
+void Link::note_delivery(const FrameHeader& header) {
+  g_engine->border->note_delivered(border_->cluster, border_->admitted);
+  trace(BorderEvent::kDeliver, header);
+}
+
+void Link::trace(BorderEvent::Kind kind, const FrameHeader& header) const {
+  if (g_host->trace == nullptr || is_datagram(header.opcode)) return;
+  const Qp* qp = g_engine->qps.find(header.dest_qpn);
+  if (qp != nullptr && !qp->reliable()) return;
+  const Border& border = *g_engine->border;
+  trace_message(kind, border, border.sn(), border_->cluster, header.opcode, peer_.lid, header.src_qpn,
+                header.dest_qpn, header.seq, nullptr);
 }
 
 Link::Admission Link::resume_queue(const FrameHeader& header) {
@@ -117,7 +135,9 @@ Link::Admission Link::trim_log(const FrameHeader& header) {
     qp->before_border_frame(header);
     if (qp->connected()) qp->on_ack(header.ack);
     if (!qp->is_connected_to(*this, header.src_qpn)) return stream_ != nullptr ? Admission::kTaken : Admission::kEnds;
-    qp->trim_log(header.seq, static_cast<std::uint32_t>(header.operand1));
+    // A number is there always, but for a peer of an earlier version: then nobody knows which one.
+    if (qp->trim_log(header.seq, static_cast<std::uint32_t>(header.operand1)))
+      g_engine->border->note_trimmed(border_->cluster, header.sn != 0 ? header.sn : ~federation::Sn{0});
     qp->on_log_room();
   }
   return Admission::kTaken;

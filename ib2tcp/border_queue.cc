@@ -9,6 +9,7 @@
 #include "ib2tcp/link.h"
 #include "ib2tcp/memory_window.h"
 #include "ib2tcp/queue_pair.h"
+#include "ib2tcp/rendezvous.h"
 
 namespace shadowib::ib2tcp {
 
@@ -196,6 +197,11 @@ bool Qp::next_border_answer(Frame* frame) {
   if (numbered && tell_first(sn, false, frame)) return true;
   if (!next_answer(frame)) return false;
   frame->header->sn = sn;
+  if (kept_ != nullptr && g_host->trace != nullptr && is_message(*frame->header)) {
+    const bool traced = frame->header->opcode == Opcode::kAtomicResponse &&
+                        static_cast<std::int32_t>(answers_begin_ - kept_->answers_traced) <= 0;
+    if (!traced) trace_post(frame->header->opcode, sn, frame->header->seq);
+  }
   if (kept_ != nullptr && is_message(*frame->header) && frame->header->opcode == Opcode::kNak)
     kept_->refusal = {frame->header->syndrome, frame->header->seq, sn};
   return true;
@@ -213,8 +219,44 @@ bool Qp::next_border_request(Frame* frame) {
   if (!gate().is_open() && !passes_gate(left_at(sq_.next), 0)) return false;
   if (tell_first(sn, false, frame)) return true;
   if (kept_ == nullptr ? !next_request(frame) : !next_logged_request(frame, sn)) return false;
+  if (kept_ != nullptr && g_host->trace != nullptr) trace_posted_before(sq_.next);
   frame->header->sn = sn;
   return true;
+}
+
+// --- the trace ---
+
+void Qp::trace_post(Opcode opcode, federation::Sn sn, std::uint32_t number) const {
+  const Border& border = *g_engine->border;
+  const bool carries = border.policy() == federation::Policy::kVector;
+  trace_message(BorderEvent::kPost, border, sn, link_->cluster(), opcode, g_engine->rendezvous->self().lid,
+                verbs.qp_num, attr_.dest_qp_num, number, carries ? &border.dependencies_under(sn) : nullptr);
+}
+
+// Requests of the queue, the first time.
+void Qp::trace_posted_before(std::uint64_t end) {
+  const std::uint64_t first = sq_.acked;
+  std::uint32_t number = sequence(first);
+  for (std::uint64_t i = first; i < end; ++i) {
+    const Opcode opcode = sq_.at(i).opcode;
+    if (is_local(opcode)) continue;
+    if (i >= kept_->traced && opcode != Opcode::kRead) trace_post(opcode, sn_of(i), number);
+    ++number;
+  }
+  kept_->traced = std::max(kept_->traced, end);
+}
+
+// Answers to atomics are made, and leave behind a CLC perhaps; READs are answered with the memory of the time they
+// leave.
+void Qp::trace_posted() {
+  if (kept_ == nullptr || !is_at_border() || !connected()) return;
+  if (state_is_sending()) trace_posted_before(sq_.tail);
+  std::uint32_t i = answers_begin_;
+  if (static_cast<std::int32_t>(kept_->answers_traced - i) > 0) i = kept_->answers_traced;
+  for (; i != answers_end_; ++i)
+    if (const FrameHeader& answer = answers_[i % kAnswers]; answer.opcode == Opcode::kAtomicResponse)
+      trace_post(answer.opcode, answer.sn != 0 ? answer.sn : g_engine->border->sn(), answer.seq);
+  kept_->answers_traced = answers_end_;
 }
 
 // --- windows ---

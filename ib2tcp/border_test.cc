@@ -7,7 +7,7 @@
 namespace shadowib::ib2tcp::testing {
 namespace {
 
-constexpr std::uint32_t kPolicyVector = 1;
+constexpr std::uint32_t kPolicyVector = 1, kPolicyIndex = 2;
 
 // Two clusters, 0 and 1, of a process each. The one of cluster 1 takes messages of CLC 1 of the other one.
 class Border : public ::testing::TestWithParam<std::string> {
@@ -238,6 +238,105 @@ TEST_P(Border, ADependencyOfTheSenderHoldsUnderPolicyVector) {
   b().state.depends[2] = 4;
   b().commit(3, 0, 2);
   EXPECT_WC(y.wait(), 2, IBV_WC_SUCCESS);
+}
+
+// Nobody but the backend knows: the agents' D does not tell who may be delivered.
+TEST_P(Border, WhatHasBeenDeliveredIsKnownUnderPolicyIndex) {
+  for (Member* member : {&a(), &b()}) {
+    member->state.policy = kPolicyIndex;
+    member->commit(5, 1 - member->state.index, 0);
+  }
+  Endpoint x(*a().device), y(*b().device);
+  connect(x, y);
+  EXPECT_EQ(b().facts().delivered[0], 0u);
+  ASSERT_EQ(x.post_rdma(1, IBV_WR_RDMA_READ, {x.sge(0, 8)}, y.address(0), y.mr->rkey), 0);
+  EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+  EXPECT_EQ(b().facts().delivered[0], 0u) << "a READ is no message to who is read from";
+  EXPECT_EQ(a().facts().delivered[1], 5u) << "its answer is one";
+  // It is let in, and there is no receive: it was not delivered.
+  ASSERT_EQ(x.post_send(2, {x.sge(0, 100)}), 0);
+  ASSERT_TRUE(eventually([&] { return b().figure("rnr_naks") > 0; }));
+  EXPECT_EQ(b().facts().delivered[0], 0u);
+  ASSERT_EQ(y.post_recv(2, {y.sge(0, 100)}), 0);
+  EXPECT_WC(y.wait(), 2, IBV_WC_SUCCESS);
+  EXPECT_WC(x.wait(), 2, IBV_WC_SUCCESS);
+  EXPECT_EQ(b().facts().delivered[0], 5u);
+  // A later CLC of B's alone changes nothing of it, nor does an earlier state of the agent's.
+  b().commit(7, 0, 0);
+  EXPECT_EQ(b().facts().delivered[0], 5u);
+  a().commit(6, 1, 0);
+  ASSERT_EQ(x.post_atomic(3, IBV_WR_ATOMIC_FETCH_AND_ADD, {x.sge(8, 8)}, y.address(0), y.mr->rkey, 7, 0), 0);
+  ASSERT_TRUE(eventually([&] { return a().held().size() == 1; })) << "the answer is from behind CLC 7";
+  EXPECT_EQ(b().facts().delivered[0], 6u);
+  EXPECT_EQ(a().facts().delivered[1], 5u) << "it is held";
+  a().commit(7, 1, 0);
+  EXPECT_WC(x.wait(), 3, IBV_WC_SUCCESS);
+  EXPECT_EQ(a().facts().delivered[1], 7u);
+}
+
+// Each message once, where it happens, under the SN of then.
+TEST_P(Border, MessagesAreTraced) {
+  Endpoint x(*a().device), y(*b().device);
+  connect(x, y);
+  ASSERT_EQ(y.post_recv(1, {y.sge(0, 100)}), 0);
+  ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+  EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+  EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+  // Posted before CLC 2, which they leave behind: what is asked for then traces them under 1.
+  a().freeze(true);
+  ASSERT_EQ(x.post_rdma(2, IBV_WR_RDMA_READ, {x.sge(0, 8)}, y.address(0), y.mr->rkey), 0);
+  ASSERT_EQ(x.post_atomic(3, IBV_WR_ATOMIC_FETCH_AND_ADD, {x.sge(8, 8)}, y.address(0), y.mr->rkey, 7, 0), 0);
+  (void)a().facts();
+  a().commit(2, 1, 1);
+  a().freeze(false);
+  EXPECT_WC(x.wait(), 2, IBV_WC_SUCCESS);
+  EXPECT_WC(x.wait(), 3, IBV_WC_SUCCESS);
+  ASSERT_EQ(y.post_recv(4, {y.sge(0, 100)}), 0);
+  ASSERT_EQ(x.post_send(4, {x.sge(0, 100)}), 0);
+  ASSERT_TRUE(eventually([&] { return b().held().size() == 1; }));
+  b().commit(2, 0, 2);
+  EXPECT_WC(y.wait(), 4, IBV_WC_SUCCESS);
+  using Kind = BorderEvent::Kind;
+  struct Expected {
+    Kind kind;
+    std::uint32_t number;  // from the first request of x's on
+    std::uint32_t sn;
+  };
+  // Each kind in order. A turn of the helper may read two requests before it answers the first one.
+  const auto traced = [](Member& member) {
+    std::vector<BorderEvent> events = member.traced();
+    std::stable_sort(events.begin(), events.end(), [](const auto& i, const auto& j) { return i.kind < j.kind; });
+    return events;
+  };
+  const std::vector<BorderEvent> of_a = traced(a()), of_b = traced(b());
+  const auto expect = [&](const std::vector<BorderEvent>& events, const std::vector<Expected>& expected) {
+    ASSERT_EQ(events.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      SCOPED_TRACE("event " + std::to_string(i));
+      EXPECT_EQ(events[i].kind, expected[i].kind);
+      EXPECT_EQ(events[i].number, of_a[0].number + expected[i].number);
+      EXPECT_EQ(events[i].sn, expected[i].sn);
+    }
+  };
+  // A posts a SEND, an atomic and a SEND, and has the answers to a READ and to the atomic.
+  expect(of_a, {{Kind::kPost, 0, 1},
+                {Kind::kPost, 2, 1},
+                {Kind::kPost, 3, 2},
+                {Kind::kDeliver, 1, 2},
+                {Kind::kDeliver, 2, 2}});
+  expect(of_b, {{Kind::kPost, 1, 1},
+                {Kind::kPost, 2, 1},
+                {Kind::kHold, 3, 1},
+                {Kind::kDeliver, 0, 1},
+                {Kind::kDeliver, 2, 1},
+                {Kind::kDeliver, 3, 2}});
+  if (HasFailure()) return;
+  EXPECT_EQ(of_a[0].flow, of_b[3].flow) << "both ends name a flow alike";
+  EXPECT_EQ(of_a[0].flow, of_b[2].flow);
+  EXPECT_EQ(of_a[3].flow, of_b[0].flow);
+  EXPECT_EQ(of_a[4].flow, of_b[1].flow);
+  EXPECT_NE(of_a[0].flow, of_a[3].flow);
+  EXPECT_NE(of_a[3].flow, of_a[4].flow) << "answers to READs and to atomics may carry SNs in another order";
 }
 
 // Within an interval, under one SN.

@@ -114,6 +114,7 @@ constexpr BackendOps kOps = {
     .set_cluster = set_cluster,
     .freeze_border = freeze_border,
     .held_stamps = held_stamps,
+    .border_facts = border_facts,
     .cluster_gone = cluster_gone,
     .border_state = border_state,
     .restore_border = restore_border,

@@ -570,6 +570,19 @@ TEST_P(GoingBack, AnAcknowledgementBesideAWordOnTheLogIsHeard) {
   }
 }
 
+// A recovery may go to before a CLC of the other cluster unless something was trimmed for it.
+TEST_P(GoingBack, ALogThatIsTrimmedSaysForWhichCheckpoint) {
+  b().checkpoint();
+  b().ops().clc_collected(b().member().state.sn);
+  post_receive(0), send(), expect_received(0), expect_sent(0);
+  EXPECT_EQ(a().member().facts().trimmed[1], 0u) << "there was nothing to trim";
+  b().checkpoint();
+  const std::uint32_t sn = b().member().state.sn;
+  b().ops().clc_collected(sn);
+  EXPECT_TRUE(eventually([&] { return a().member().facts().trimmed[1] == sn; }));
+  EXPECT_EQ(b().member().facts().trimmed[0], 0u);
+}
+
 // No more than a few are under way at a time, so that a short queue is enough for their completions.
 class ShortQueue : public GoingBack {
  protected:

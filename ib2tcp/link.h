@@ -210,6 +210,8 @@ class Link {
   void become_border();
   Admission admit(FrameHeader& header);
   Admission judge(const FrameHeader& header, federation::Sn sn);
+  void note_delivery(const FrameHeader& header);
+  void trace(BorderEvent::Kind kind, const FrameHeader& header) const;
   Admission resume_queue(const FrameHeader& header);
   Admission trim_log(const FrameHeader& header);
   Admission begin_vector(const FrameHeader& header);

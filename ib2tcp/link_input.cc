@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "ib2tcp/border.h"
 #include "ib2tcp/copy_in_order.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
@@ -273,7 +274,10 @@ bool Link::begin_frame(const FrameHeader& header, const Input& in) {
   Qp* qp = g_engine->qps.find(header.dest_qpn);
   if (qp == nullptr || !qp->is_connected_to(*this, header.src_qpn)) return begin_admitted_frame(header, in);
   qp->before_border_frame(header);
+  const std::uint32_t expected = qp->expected();
   if (!begin_admitted_frame(header, in)) return false;
+  if (is_message(header) && (sink_.qp == qp || qp->expected() != expected || header.opcode == Opcode::kNak))
+    note_delivery(header);
   if (is_atomic(header.opcode)) qp->keep_result();
   return true;
 }

@@ -111,6 +111,7 @@ class Qp {
   void on_new_sn(federation::Sn before, federation::Sn now);
   void note_behind_clc() { behind_clc_ = sq_.tail; }
   federation::Sn oldest_sn() const;  // of what is in the send queue
+  void trace_posted();               // what has not left yet
   bool is_connected_to(const Link& link, std::uint32_t peer_qpn) const {
     return is_peer(link, peer_qpn) && connected();
   }
@@ -122,8 +123,8 @@ class Qp {
 
   // --- resume.cc: of one whose peer, or itself, went back ---
   void on_resume(const FrameHeader& header);
-  void keep_result();  // of the atomic that has just run
-  void trim_log(std::uint32_t expected, std::uint32_t first);
+  void keep_result();                                          // of the atomic that has just run
+  bool trim_log(std::uint32_t expected, std::uint32_t first);  // true: something went
   void on_log_room();
   int save_border(BorderState* state, BorderResult* results, std::size_t capacity);
   int restore_border(const BorderState& state, const BorderResult* results);
@@ -225,6 +226,8 @@ class Qp {
   bool build_border_frame(Frame* frame);
   bool next_border_answer(Frame* frame);
   bool next_border_request(Frame* frame);
+  void trace_posted_before(std::uint64_t end);
+  void trace_post(Opcode opcode, federation::Sn sn, std::uint32_t number) const;
   void tell_refusal_again();
   bool on_border_nak(const FrameHeader& header);
   void ask_before_connection() const;

@@ -193,9 +193,10 @@ void Qp::ready_replay() {
   if (kept_ != nullptr && kept_->replays() && link_ != nullptr && link_->up()) link_->ready(*this);
 }
 
-void Qp::trim_log(std::uint32_t expected, std::uint32_t first) {
-  if (kept_ == nullptr) return;
+bool Qp::trim_log(std::uint32_t expected, std::uint32_t first) {
+  if (kept_ == nullptr) return false;
   Kept& kept = *kept_;
+  bool trimmed = false;
   // No more than it has said to have run, and never a request that is on its way again.
   const std::uint32_t end = kept.replays() ? kept.replay_acked : sequence(sq_.acked);
   if (state() != IBV_QPS_RTR && ahead_of(expected, end) <= 0) {
@@ -204,10 +205,13 @@ void Qp::trim_log(std::uint32_t expected, std::uint32_t first) {
       link_->detach_log(*this);
       kept.log.erase(kept.log.begin(), it);
       g_host->log_trim(&verbs, expected);
+      trimmed = true;
     }
   }
   if (ahead_of(first, expected_) <= 0)
-    while (!kept.results.empty() && ahead_of(kept.results.front().number, first) < 0) kept.results.pop_front();
+    for (; !kept.results.empty() && ahead_of(kept.results.front().number, first) < 0; trimmed = true)
+      kept.results.pop_front();
+  return trimmed;
 }
 
 void Qp::on_log_room() {
@@ -542,6 +546,7 @@ void Qp::tell_collected(federation::Sn sn) {
   if (past == clcs.begin()) return;
   kept_->stable_first = (past - 1)->first;
   kept_->stable_expected = (past - 1)->expected;
+  kept_->stable_sn = (past - 1)->sn;
   kept_->tells_stable = true;
   clcs.erase(clcs.begin(), past - 1);
   if (link_ != nullptr && link_->up()) link_->ready(*this);
@@ -552,6 +557,7 @@ bool Qp::next_stable(Frame* frame) {
   kept_->tells_stable = false;
   fill_header(frame->header, Opcode::kStable, kept_->stable_expected);
   frame->header->operand1 = kept_->stable_first;
+  frame->header->sn = kept_->stable_sn;
   return true;
 }
 

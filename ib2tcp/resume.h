@@ -67,6 +67,10 @@ struct Kept {
   // To be told to the peer: it may trim its log to the one, and forget results before the other.
   bool tells_stable = false;
   std::uint32_t stable_expected = 0, stable_first = 0;
+  federation::Sn stable_sn = 0;
+
+  std::uint64_t traced = 0;          // requests of the queue before this one
+  std::uint32_t answers_traced = 0;  // of atomics, before this one (Qp::answers_begin_)
 
   // It left before what is in the log, and is not there: no place is left for it.
   bool is_behind(std::uint32_t number) const;

@@ -23,7 +23,7 @@ class Row(Recovered):
                  for flow in range(len(FLOWS)) if (ports := [str(free_port()) for _ in range(4)])]
         self.senders, self.receivers = [f[:2] for f in flows], [f[2:] for f in flows]
         self.programs = {name: tuple(started) for name, started in self.started.items()}
-        self.random, self.policy = case.random(), policy
+        self.random = case.random()
         wait_for("all members", lambda: len(self.job.members()) == 8, 120)
         self.await_messages()
 
@@ -48,18 +48,16 @@ class Row(Recovered):
         wait_for("traffic of all clusters", lambda: (now := sent()) and all(now[name] > before[name] for name in clusters), 120)
 
     def take_all(self):
-        """Behind what no log has. Hosts' clocks may differ by a second. Under `index` a line may lead to before a cluster's last CLC, of which no
-        log has anything: here nothing is forced, so that each has but one of a number."""
+        """Behind what no log has. Hosts' clocks may differ by a second."""
         time.sleep(1.5)
-        order = self.random.sample(CLUSTERS, len(CLUSTERS)) if self.policy == "vector" else CLUSTERS[::-1]
-        for name in order:
+        for name in self.random.sample(CLUSTERS, len(CLUSTERS)):
             self.take_clc(name)
 
     def round(self) -> tuple[int, int]:
         """How many clusters have failed, and how many have gone back."""
         self.take_all()
         self.await_messages()
-        if self.policy == "vector" and self.random.random() < 0.5:
+        if self.random.random() < 0.5:
             self.take_clc(self.random.choice(CLUSTERS))
         time.sleep(self.random.random())
         failed = self.random.sample(CLUSTERS, self.random.choice((1, 1, 1, 2, 3)))

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -101,6 +102,11 @@ class Participant {
   }
   // Whether the log of messages to other clusters is full, or nearly so.
   virtual bool log_fills() { return false; }
+  // Tells what has been delivered of each cluster, and for which of its CLCs a log was trimmed (BorderFacts).
+  // Messages posted so far are traced before it returns.
+  virtual void border_facts(federation::PerCluster* delivered, federation::PerCluster* trimmed) {
+    *delivered = *trimmed = federation::PerCluster(federation::kMaxClusters);
+  }
   // The stamps of messages that wait for a CLC, one for each connection.
   virtual void held_at_border(std::vector<federation::Stamp>* held) { held->clear(); }
 };
@@ -114,6 +120,22 @@ void note_log_filling();
 
 // Likewise: requests to that cluster have run out of retries, and wait until Participant::judge_cluster().
 void note_lost_cluster(unsigned cluster);
+
+// A message between clusters, of a member whose cluster is traced (SHADOWIB_TRACE).
+struct TracedMessage {
+  enum class Kind : std::uint8_t { kPost, kHold, kDeliver };
+  Kind kind;
+  federation::Sn sn;  // of this member's cluster; of a post: when the message was posted
+  federation::Incarnation incarnation;
+  unsigned peer;                          // the other cluster
+  std::uint64_t flow;                     // a queue pair and direction
+  std::uint32_t number;                   // ascends in a flow
+  std::span<const std::uint32_t> vector;  // what a post carries; empty unless the policy does
+};
+// For the participant: messages are to be traced. Does not change.
+bool is_traced();
+// Likewise: it happens now. Any thread, with locks held; writes to a file.
+void trace_message(const TracedMessage& message);
 
 // Likewise, before this process connects a queue pair or an address handle to a process of `cluster`: the job hears
 // that both clusters are wired. Any thread of the program's, and the agent's. Fails if the exchange does: then

@@ -8,6 +8,8 @@
 
 #include "hooks/agent/agent_state.h"
 #include "hooks/agent/join.h"
+#include "hooks/agent/own_cluster.h"
+#include "hooks/job/cluster.h"
 #include "hooks/job/current_job.h"
 #include "hooks/job/member_record.h"
 #include "hooks/raw/tasks.h"
@@ -20,7 +22,10 @@ void tell_of_the_end() {
   const std::string member = std::to_string(job.member);
   // First where it does not need the exchange, which may be gone.
   record_left(alive_path(job.directory, job.job, job.epoch, member), g_agent.exit_status.load());
-  (void)publish_fields(std::string(job.epoch) + "/gone/" + member, {{"pid", std::to_string(raw_getpid())}}).ok();
+  Fields fields{{"pid", std::to_string(raw_getpid())}};
+  // What it has delivered stays in its cluster (MemberStatus::left_depends).
+  if (is_in_cluster()) fields["depends"] = encode_numbers(delivered_so_far());
+  (void)publish_fields(std::string(job.epoch) + "/gone/" + member, fields).ok();
 }
 
 void end_if_told(const std::string& text) {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "hooks/agent/agent_state.h"
+#include "hooks/agent/border_trace.h"
 #include "hooks/agent/forced_clc.h"
 #include "hooks/agent/gate.h"
 #include "hooks/agent/incarnations.h"
@@ -28,7 +29,7 @@ PerCluster g_over;
 bool g_introduced = false;
 
 bool g_still = false;     // the border
-bool g_lets_all = false;  // nothing waits before the next CLC; D is not known then, but bounded by the SNs of others
+bool g_lets_all = false;  // nothing waits before the next CLC
 // Once messages have left without a CLC, because that was refused for too long: as if there had been one.
 bool g_leaves_before_first = false;
 
@@ -185,8 +186,6 @@ std::size_t deliver(const std::vector<federation::Stamp>& held) {
     ++messages;
     if (g_cluster.policy == federation::Policy::kIndex) {
       g_lets_all = true;
-      g_cluster.running.depends.of.fill(std::numeric_limits<std::uint32_t>::max());
-      g_cluster.running.depends[g_cluster.running.index] = 0;
       continue;
     }
     federation::note_delivered(g_cluster.policy, &g_cluster.running, stamp);
@@ -198,6 +197,15 @@ std::vector<federation::Stamp> held_now() {
   std::vector<federation::Stamp> held;
   if (g_agent.participant != nullptr) g_agent.participant->held_at_border(&held);
   return held;
+}
+
+// D takes what this process has delivered: under `index` nobody else knows of it. Returns what its log was trimmed
+// for.
+PerCluster look_at_border() {
+  PerCluster delivered(federation::kMaxClusters), trimmed(federation::kMaxClusters);
+  if (g_agent.participant != nullptr) g_agent.participant->border_facts(&delivered, &trimmed);
+  g_cluster.running.depends.raise(delivered);
+  return trimmed;
 }
 
 void freeze(bool frozen) {
@@ -237,6 +245,7 @@ Status read_cluster_choice() {
                         interval);
     g_cluster.log_interval_ns = static_cast<std::int64_t>(seconds * 1e9);
   }
+  SHADOWIB_TRY(set_trace_path(cluster_variable("SHADOWIB_TRACE")));
   std::memcpy(g_cluster.name, name.c_str(), name.size() + 1);
   return {};
 }
@@ -376,19 +385,27 @@ Status judge_border() {
 }
 
 BorderReport report_border() {
+  const PerCluster trimmed = look_at_border();
   BorderReport report{g_cluster.running, held_now()};
+  report.trimmed.assign(trimmed.of.begin(), trimmed.of.end());
   for (unsigned i = 0; i < report.running.depends.clusters; ++i)
     report.logged_since.push_back(g_agent.participant != nullptr ? g_agent.participant->logged_since(i) : 0);
   return report;
 }
 
 void adopt_clc(const federation::ClcRecord& record) {
+  trace_commit(record);
   g_cluster.running.sn = record.sn;
   g_cluster.running.depends.of = record.after.of;
   g_lets_all = g_leaves_before_first = false;
   tell_present();
   // The line of one cluster alone is its last CLC; further back nobody is let who is connected (judge_recovery()).
   if (g_agent.participant != nullptr) g_agent.participant->clc_collected(record.sn);
+}
+
+PerCluster delivered_so_far() {
+  look_at_border();
+  return g_cluster.running.depends;
 }
 
 Status decide_as_void(std::uint64_t attempt, federation::Sn sn, Decision* decided) {
@@ -418,6 +435,7 @@ Status introduce_cluster() {
 }
 
 void describe_own_cluster(JsonWriter& writer) {
+  const PerCluster trimmed = look_at_border();
   const federation::RunningCluster& running = g_cluster.running;
   const std::vector<federation::Stamp> held = held_now();
   writer.key("cluster").begin_object().member("name", g_cluster.name).member("index", running.index);
@@ -430,6 +448,8 @@ void describe_own_cluster(JsonWriter& writer) {
   writer.end_array().key("logged_since").begin_array();
   for (unsigned i = 0; i < running.depends.clusters; ++i)
     writer.value(g_agent.participant != nullptr ? g_agent.participant->logged_since(i) : std::uint64_t{0});
+  writer.end_array().key("trimmed").begin_array();
+  for (unsigned i = 0; i < trimmed.clusters; ++i) writer.value(trimmed[i]);
   writer.end_array().member("held", held.size()).member("delivered_early", g_cluster.delivered_early);
   writer.member("stops", g_cluster.stops);
   describe_lost_clusters(writer);

@@ -76,6 +76,8 @@ bool is_undecided();
 // kRefused with EAGAIN: an earlier CLC is undecided.
 Status judge_border();
 
+// D, with what this member has delivered.
+federation::PerCluster delivered_so_far();
 // SN, D and the messages that wait, with the border closed.
 BorderReport report_border();
 // The CLC is committed: SN and D are its record's. Before a thread runs.

@@ -10,19 +10,29 @@
 
 namespace shadowib {
 
+// D of members that have ended. Under other policies no member delivers above the D that all know.
+Status CheckpointDrive::add_left(federation::PerCluster* depends) const {
+  std::vector<MemberStatus> all;
+  SHADOWIB_TRY(list_members(view_, &all));
+  for (const MemberStatus& member : all)
+    if (member.gone && member.cluster == options_.cluster) depends->raise(widened(member.left_depends));
+  return {};
+}
+
 // What members hold when the cluster has settled shares one CLC. Members' D may differ: one delivers what the others
-// have not heard of (--hold). The cluster's is the greatest.
+// have not heard of (`index`, --hold). The cluster's is the greatest.
 Status CheckpointDrive::join_borders() {
   if (!is_clc()) return {};
   std::map<std::uint32_t, std::string> words;
   SHADOWIB_TRY(collect("border", &words));
   // Nothing comes any more: messages so far are of clusters, and of SNs, that are there now.
   SHADOWIB_TRY(read_federation(view_, &federation_));
-  // As who recovers sees it: under `index` nothing of a cluster that it was never wired to counts as delivered.
+  // As who recovers sees it.
   federation_.tells_wiring = members_.front().meets >= kFirstTellsWiring;  // all are of one version
   federation::RunningCluster running;
   std::vector<federation::Stamp> held;
   bool first = true;
+  clc_.trimmed.assign(federation::kMaxClusters, 0);
   for (const MemberStatus& member : members_) {
     Fields fields;
     BorderReport report;
@@ -40,12 +50,16 @@ Status CheckpointDrive::join_borders() {
     clc_.logged_since.resize(std::min(clc_.logged_since.size(), report.logged_since.size()));
     for (std::size_t i = 0; i < clc_.logged_since.size(); ++i)
       clc_.logged_since[i] = std::max(clc_.logged_since[i], report.logged_since[i]);
+    clc_.trimmed.resize(std::min(clc_.trimmed.size(), report.trimmed.size()));
+    for (std::size_t i = 0; i < clc_.trimmed.size(); ++i)
+      clc_.trimmed[i] = std::max(clc_.trimmed[i], report.trimmed[i]);
     first = false;
   }
   federation::Policy policy{};
   if (!parse_policy(federation_.policy, &policy))
     return Status::of(Code::kVersion, 0, "the clusters have policy %.40s, which this shadowib does not know",
                       federation_.policy.c_str());
+  if (policy == federation::Policy::kIndex) SHADOWIB_TRY(add_left(&running.depends));
   running.depends = bounded(federation_, running);
   SHADOWIB_TRY(federation::next_clc(policy, running, possible(federation_, held), &clc_.record));
   clc_.name = options_.cluster;

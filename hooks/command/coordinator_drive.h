@@ -77,6 +77,7 @@ class CheckpointDrive {
   Status judge_number() const;
   Status request();
   Status join_borders();
+  Status add_left(federation::PerCluster* depends) const;
   void describe_clusters(SetManifest* manifest) const;
   Status claim(const std::string& set_path);
   Status find_base();

@@ -167,9 +167,11 @@ void add_answers(const std::vector<MemberStatus>& members, FederationView* feder
       std::all_of(members.begin(), members.end(), [](const MemberStatus& m) { return m.meets >= kFirstTellsWiring; });
   for (ViewedCluster& cluster : federation->clusters) {
     bool failed = false, any_ended = false;
+    PerCluster left(federation::kMaxClusters);  // D of members that have ended
     for (const MemberStatus& member : members) {
       if (member.cluster != cluster.name) continue;
       any_ended = any_ended || member.gone;
+      if (member.gone) left.raise(widened(member.left_depends));
       if (member.gone) continue;
       cluster.members += member.alive;
       Json state;
@@ -180,7 +182,10 @@ void add_answers(const std::vector<MemberStatus>& members, FederationView* feder
     if (failed) cluster.running.reset();
     if (any_ended && !failed && !cluster.running && (cluster.clcs.empty() || !federation->is_wired(cluster.index)))
       cluster.running = ended(cluster);
-    if (cluster.running) cluster.running->depends = bounded(*federation, *cluster.running);
+    if (!cluster.running) continue;
+    cluster.running->depends = widened(cluster.running->depends);
+    cluster.running->depends.raise(left);
+    cluster.running->depends = bounded(*federation, *cluster.running);
   }
   PerCluster incarnations = incarnations_of(*federation);
   // A cluster that has ended tells none. All clusters of an epoch begin in one.
@@ -217,14 +222,13 @@ PerCluster sns_of(const FederationView& federation) {
   return sns;
 }
 
+PerCluster widened(const PerCluster& numbers) { return sized(numbers, federation::kMaxClusters); }
+
 PerCluster bounded(const FederationView& federation, const federation::RunningCluster& running) {
   PerCluster sns = sns_of(federation), depends = sized(running.depends, federation.clusters.size());
-  for (unsigned i = 0; i < sns.clusters; ++i) {
-    if (federation.policy == policy_name(federation::Policy::kIndex)) depends[i] = std::max(depends[i], running.sn);
-    // Under --hold messages may have left before CLC 1: they count as sent behind it.
-    const bool may_depend = i != running.index && federation.are_wired(i, running.index);
-    depends[i] = may_depend ? std::min(depends[i], std::max(sns[i], 1u)) : 0;
-  }
+  // Under --hold messages may have left before CLC 1: they count as sent behind it.
+  for (unsigned i = 0; i < sns.clusters; ++i)
+    depends[i] = i != running.index ? std::min(depends[i], std::max(sns[i], 1u)) : 0;
   return depends;
 }
 

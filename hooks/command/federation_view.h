@@ -71,9 +71,10 @@ void add_answers(const std::vector<MemberStatus>& members, FederationView* feder
 std::vector<federation::ClusterHistory> histories_of(const FederationView& federation);
 // The SN of each cluster: of its last CLC that was committed in this epoch.
 federation::PerCluster sns_of(const FederationView& federation);
-// D of a running cluster, as members tell of it, made exact: an entry for each cluster, and none above what the
-// cluster can have sent. Under policy `index` members deliver up to their own SN and tell nobody. Clusters that are
-// not wired have delivered nothing of each other.
+// With an entry for each cluster that there can be.
+federation::PerCluster widened(const federation::PerCluster& numbers);
+// D of a running cluster, as members tell of it, with an entry for each cluster, and none above what the cluster can
+// have sent: a member may lie. Under policy `vector` it has entries of clusters that it was never wired to.
 federation::PerCluster bounded(const FederationView& federation, const federation::RunningCluster& running);
 // The held messages that clusters can have sent: of those that there are, none above the cluster's last CLC. A member
 // that lies about its SN would use up numbers.

@@ -198,11 +198,24 @@ std::vector<std::optional<std::uint64_t>> logged_since(const MemberStatus& membe
   return clusters;
 }
 
+// Likewise.
+std::vector<federation::Sn> trimmed(const MemberStatus& member) {
+  Json state;
+  if (!member.answered || !Json::parse(member.json, &state) || !state.contains("cluster")) return {};
+  const Json& own = state["cluster"];
+  if (!own.contains("trimmed") || !own["trimmed"].is_array()) return {};
+  std::vector<federation::Sn> clusters;
+  for (const Json& sn : own["trimmed"])
+    clusters.push_back(sn.is_number_unsigned() ? sn.get<federation::Sn>() : ~federation::Sn{0});
+  return clusters;
+}
+
 federation::MemberFacts facts_of(const MemberStatus& member) {
   federation::MemberFacts facts{member.index, describe(member), member.host};
   if (!member.cluster.empty()) facts.cluster = member.cluster_index;
   facts.gone = member.gone;
   facts.logged_since = logged_since(member);
+  facts.trimmed = trimmed(member);
   return facts;
 }
 
@@ -216,6 +229,7 @@ federation::BackFacts facts_of(const RecoveredCluster& cluster) {
   facts.wired = saved.wired;
   facts.asked_ms = saved.asked_ms;
   facts.logged_since = saved.logged_since;
+  facts.trimmed = saved.trimmed;
   return facts;
 }
 

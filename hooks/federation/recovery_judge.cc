@@ -11,7 +11,7 @@ constexpr std::int64_t kClocksDifferMs = 1000;  // at most, of hosts
 constexpr char kNotAllLogged[] =
     "has newer connections, was read from, came back, or had a full log (SHADOWIB_LOG_BYTES)";
 constexpr char kOtherHost[] = "has sent from another host, and clocks differ";
-constexpr char kNotLast[] = "keeps only what is not in its last CLC";
+constexpr char kNotLast[] = "keeps only what is not in a later CLC of it";
 
 bool contains(const std::vector<unsigned>& clusters, unsigned index) {
   return std::find(clusters.begin(), clusters.end(), index) != clusters.end();
@@ -41,6 +41,7 @@ class Judge {
  private:
   Status judge_ended(const BackFacts& back) const;
   Status judge_survivors(const BackFacts& back, unsigned stays, std::string* host) const;
+  bool came_back_later(unsigned cluster, const BackFacts& back) const;
   Status judge_pair(const BackFacts& back, const BackFacts& other, std::string* host) const;
   bool are_wired(unsigned a, unsigned b) const {
     return !facts_.tells_wiring || facts_.wired.contains(std::minmax(a, b));
@@ -63,6 +64,13 @@ Status Judge::judge_ended(const BackFacts& back) const {
   return {};
 }
 
+// By an earlier line. What had left before, for the other's CLC of then, is in no log of its own.
+bool Judge::came_back_later(unsigned cluster, const BackFacts& back) const {
+  return std::any_of(facts_.earlier.begin(), facts_.earlier.end(), [&](const EarlierLine& line) {
+    return contains(line.back, cluster) && back.cluster < line.sns.clusters && back.sn < line.sns[back.cluster];
+  });
+}
+
 // Members of a cluster that stays send again, from their logs, what the other one has had since its CLC. That has to
 // be all of it, and one clock tells its order.
 Status Judge::judge_survivors(const BackFacts& back, unsigned stays, std::string* host) const {
@@ -82,7 +90,8 @@ Status Judge::judge_survivors(const BackFacts& back, unsigned stays, std::string
     if (!since) return refused(member, "does not say what it has logged");
     if (*since == 0) continue;
     if (back.asked_ms == 0) return refused(member, "cannot tell whether it has logged since that set");
-    if (!is_last) return refused(member, kNotLast);
+    const bool keeps = back.cluster < member.trimmed.size() ? member.trimmed[back.cluster] <= back.sn : is_last;
+    if (!keeps || came_back_later(stays, back)) return refused(member, kNotLast);
     if (!is_all_logged(back, *since)) return refused(member, kNotAllLogged);
     if (!is_of_one_host(member.host, host)) return refused(member, kOtherHost);
   }
@@ -101,10 +110,7 @@ Status Judge::judge_pair(const BackFacts& back, const BackFacts& other, std::str
   if (back.cluster >= since.size() || back.asked_ms == 0) return refused("does not say what it had logged");
   if (since[back.cluster] == 0) return {};
   if (has_known_of(facts_, back, other)) return refused(kNotLast);
-  // It came back by an earlier line. What had left before, for the other's CLC of then, is in no log of its own.
-  for (const EarlierLine& line : facts_.earlier)
-    if (contains(line.back, other.cluster) && back.cluster < line.sns.clusters && back.sn < line.sns[back.cluster])
-      return refused(kNotLast);
+  if (came_back_later(other.cluster, back)) return refused(kNotLast);
   if (!is_all_logged(back, since[back.cluster])) return refused(kNotAllLogged);
   for (const BackFacts::Member& member : other.members)
     if (!is_of_one_host(member.host, host)) return refused(kOtherHost);
@@ -142,6 +148,7 @@ bool were_wired(const BackFacts& a, const BackFacts& b) {
 }
 
 bool has_known_of(const RecoveryFacts& facts, const BackFacts& back, const BackFacts& other) {
+  if (back.cluster < other.trimmed.size()) return other.trimmed[back.cluster] > back.sn;
   for (const ClcRecord& record : facts.clusters[back.cluster].clcs)
     // A later one is behind the other's CLC if the interval between them has had messages from behind that.
     if (record.sn > back.sn)

@@ -28,6 +28,8 @@ struct MemberFacts {
   // For each cluster: since when the log of its connections there is whole, in nanoseconds of CLOCK_REALTIME. 0: it
   // has no connection. None, or beyond the end: it does not say.
   std::vector<std::optional<std::uint64_t>> logged_since = {};
+  // For each cluster: its latest CLC for which the member has trimmed a log. Beyond the end: it does not say.
+  std::vector<Sn> trimmed = {};
 };
 
 // A cluster that goes back, and the set of its CLC.
@@ -45,6 +47,7 @@ struct BackFacts {
   // For each cluster: since when the logs in the images are whole, as in MemberFacts. Beyond the end: the set does
   // not tell.
   std::vector<std::uint64_t> logged_since = {};
+  std::vector<Sn> trimmed = {};  // likewise, as in MemberFacts
 };
 
 // The line of an earlier recovery of the epoch.
@@ -72,8 +75,8 @@ struct RecoveryFacts {
 // Whether two clusters that go back were wired at the CLC of either.
 bool were_wired(const BackFacts& a, const BackFacts& b);
 
-// Whether the images of `other` may come from after a later CLC of `back`. Members trim their logs when they hear of
-// a CLC, so these logs may lack what `back` asks for.
+// Whether the logs in the images of `other` may have been trimmed for a later CLC of `back`, so that they lack what
+// `back` asks for. A set that does not tell is judged by what it depends on.
 bool has_known_of(const RecoveryFacts& facts, const BackFacts& back, const BackFacts& other);
 
 // kRefused names the cluster and the reason: a message might be lost, come twice, or come too early.

@@ -134,7 +134,27 @@ TEST(RecoveryJudge, AClusterGoesBackAlone) {
              [](RecoveryFacts& f) {
                f.clusters[kB].clcs.push_back(clc(kB, 4, {2, 0, 2}));
              },
-             "keeps only what is not in its last CLC"},
+             "member 0 of cluster A keeps only what is not in a later CLC of it"},
+            {"there is, and nobody has trimmed a log for it",
+             [](RecoveryFacts& f) {
+               f.clusters[kB].clcs.push_back(clc(kB, 4, {2, 0, 2}));
+               for (MemberFacts& m : f.members) m.trimmed = {9, 3, 9};
+             },
+             nullptr},
+            {"one has",
+             [](RecoveryFacts& f) {
+               f.clusters[kB].clcs.push_back(clc(kB, 4, {2, 0, 2}));
+               for (MemberFacts& m : f.members) m.trimmed = {0, 3, 0};
+               f.members[5].trimmed[kB] = 4;
+             },
+             "member 5 of cluster C keeps only"},
+            {"nobody has, and one came back since",
+             [](RecoveryFacts& f) {
+               f.clusters[kB].clcs.push_back(clc(kB, 4, {2, 0, 2}));
+               for (MemberFacts& m : f.members) m.trimmed = {0, 3, 0};
+               f.earlier = {{{kC}, numbers({2, 4, 2})}};
+             },
+             "member 4 of cluster C keeps only"},
             {"a member that does not come back has ended",
              [](RecoveryFacts& f) {
                f.members.push_back(member(6, kB));
@@ -185,7 +205,18 @@ TEST(RecoveryJudge, TwoClustersGoBack) {
              [](RecoveryFacts& f) {
                f.clusters[kB].clcs[1].before = numbers({2, 0});
              },
-             "keeps only what is not in its last CLC"},
+             "keeps only what is not in a later CLC of it"},
+            {"C has known, and has trimmed nothing for it",
+             [](RecoveryFacts& f) {
+               f.clusters[kB].clcs[1].before[kC] = 1;
+               f.back[1].trimmed = {0, 2, 0};
+             },
+             nullptr},
+            {"C has trimmed, though B's later CLC does not tell that C has known",
+             [](RecoveryFacts& f) {
+               f.back[1].trimmed = {0, 3, 0};
+             },
+             "cluster B cannot go back to demo.B.0002: cluster C, which goes back to demo.C.0002, keeps only"},
             {"C has known, and has no connection",
              [](RecoveryFacts& f) {
                f.clusters[kB].clcs[1].before[kC] = 1;

@@ -57,6 +57,8 @@ struct SetCluster {
   // For each cluster, of the member where it is latest: since when the logs of messages to it that lie in the images
   // are whole, in nanoseconds of CLOCK_REALTIME. 0: there was no connection. Beyond the end: it was not told.
   std::vector<std::uint64_t> logged_since = {};
+  // Likewise: the latest CLC of that cluster for which those logs were trimmed; 0: none was.
+  std::vector<federation::Sn> trimmed = {};
 };
 
 // The clusters of a federation, in a set of the whole job.

@@ -12,7 +12,7 @@ using federation::PerCluster;
 using federation::Policy;
 
 constexpr std::size_t kMostLetters = 32;
-constexpr char kHeld[] = "held", kLoggedSince[] = "logged_since";
+constexpr char kHeld[] = "held", kLoggedSince[] = "logged_since", kTrimmed[] = "trimmed";
 
 constexpr struct {
   const char* name;
@@ -155,6 +155,33 @@ bool decode_numbers(std::string_view text, PerCluster* numbers) {
   return text.empty();
 }
 
+namespace {
+
+template <typename Number>
+std::string encode_list(const std::vector<Number>& list) {
+  std::string text;
+  for (const Number number : list) text += (text.empty() ? "" : ",") + std::to_string(number);
+  return text;
+}
+
+// False: it is no list, or one of more than there are clusters.
+template <typename Number>
+bool decode_list(std::string_view text, std::vector<Number>* list) {
+  while (!text.empty()) {
+    Number number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    const auto taken = static_cast<std::size_t>(end - text.data());
+    if (error != std::errc() || (taken != text.size() && text[taken] != ',') ||
+        list->size() == federation::kMaxClusters)
+      return false;
+    list->push_back(number);
+    text.remove_prefix(std::min(taken + 1, text.size()));
+  }
+  return true;
+}
+
+}  // namespace
+
 Fields encode_border(const BorderReport& report) {
   Fields fields{{"index", std::to_string(report.running.index)},
                 {"sn", std::to_string(report.running.sn)},
@@ -163,9 +190,8 @@ Fields encode_border(const BorderReport& report) {
   std::string held;
   for (const federation::Stamp& stamp : report.held) held += (held.empty() ? "" : " ") + encode_stamp(stamp);
   fields[kHeld] = held;
-  std::string since;
-  for (const std::uint64_t ns : report.logged_since) since += (since.empty() ? "" : ",") + std::to_string(ns);
-  fields[kLoggedSince] = since;
+  fields[kLoggedSince] = encode_list(report.logged_since);
+  fields[kTrimmed] = encode_list(report.trimmed);
   return fields;
 }
 
@@ -186,17 +212,8 @@ Status decode_border(const Fields& fields, BorderReport* report) {
     report->held.push_back(stamp);
     list.remove_prefix(std::min(end + 1, list.size()));
   }
-  std::string_view times = field_text(fields, kLoggedSince);
-  while (!times.empty()) {
-    std::uint64_t ns = 0;
-    const auto [end, error] = std::from_chars(times.data(), times.data() + times.size(), ns);
-    const auto taken = static_cast<std::size_t>(end - times.data());
-    if (error != std::errc() || (taken != times.size() && times[taken] != ',') ||
-        report->logged_since.size() == federation::kMaxClusters)
-      return bad(kWhat, kLoggedSince);
-    report->logged_since.push_back(ns);
-    times.remove_prefix(std::min(taken + 1, times.size()));
-  }
+  if (!decode_list(field_text(fields, kLoggedSince), &report->logged_since)) return bad(kWhat, kLoggedSince);
+  if (!decode_list(field_text(fields, kTrimmed), &report->trimmed)) return bad(kWhat, kTrimmed);
   return {};
 }
 

@@ -67,6 +67,8 @@ struct BorderReport {
   // For each cluster: since when the member's log of messages to it is whole (BackendOps::logged_since). Empty: the
   // member does not tell.
   std::vector<std::uint64_t> logged_since = {};
+  // Likewise: the latest CLC of that cluster for which the log was trimmed (BorderFacts::trimmed). Empty: as above.
+  std::vector<federation::Sn> trimmed = {};
 };
 Fields encode_border(const BorderReport& report);
 [[nodiscard]] Status decode_border(const Fields& fields, BorderReport* report);  // kCorrupt names the field

@@ -59,6 +59,7 @@ TEST(ClusterBorder, ComesBackAsItWas) {
   report.running = {.index = 1, .sn = 4, .depends = numbers({2, 0}), .incarnations = numbers({1, 1})};
   report.held = {{0, 1, 3, PerCluster()}, {0, 1, 5, numbers({5, 4})}};
   report.logged_since = {0, ~std::uint64_t{0}};
+  report.trimmed = {3, 0};
   BorderReport read;
   ASSERT_TRUE(decode_border(encode_border(report), &read).ok());
   EXPECT_EQ(read.running.index, 1u);
@@ -70,11 +71,13 @@ TEST(ClusterBorder, ComesBackAsItWas) {
   EXPECT_EQ(read.held[0].vector.clusters, 0u);
   EXPECT_EQ(read.held[1].vector, report.held[1].vector);
   EXPECT_EQ(read.logged_since, report.logged_since);
-  for (const char* wrong : {"x", "1,x", "1 2", "18446744073709551616"}) {
-    Fields fields = encode_border(report);
-    fields["logged_since"] = wrong;
-    EXPECT_EQ(decode_border(fields, &read).code(), Code::kCorrupt) << wrong;
-  }
+  EXPECT_EQ(read.trimmed, report.trimmed);
+  for (const char* field : {"logged_since", "trimmed"})
+    for (const char* wrong : {"x", "1,x", "1 2", "18446744073709551616"}) {
+      Fields fields = encode_border(report);
+      fields[field] = wrong;
+      EXPECT_EQ(decode_border(fields, &read).code(), Code::kCorrupt) << field << " " << wrong;
+    }
   for (const char* field : {"index", "sn", "depends", "incarnations"}) {
     Fields fields = encode_border(report);
     fields.erase(field);

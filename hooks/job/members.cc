@@ -141,6 +141,9 @@ Status list_members(const JobView& view, std::vector<MemberStatus>* members) {
     MemberStatus member = as_described(index_of(name), fields);
     member.alive = is_alive(view.alive(name));
     member.gone = found[names.size() + i];
+    Fields left;
+    if (member.gone && decode_fields(values[names.size() + i], &left))
+      (void)decode_numbers(field_text(left, "depends"), &member.left_depends);
     members->push_back(member);
   }
   std::sort(members->begin(), members->end(), [](const auto& a, const auto& b) { return a.index < b.index; });

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "hooks/job/cluster.h"
 #include "hooks/job/protocol.h"
 #include "shadowib/exchange/exchange.h"
 
@@ -20,8 +21,11 @@ struct MemberStatus {
   std::uint64_t expects = 0;  // how many processes the job is to have, as `run --processes` was told; 0: it was not
   std::string cluster;        // of a federation; "": none
   unsigned cluster_index = 0;
-  bool alive = false;     // holds its lock
-  bool gone = false;      // left in an orderly way
+  bool alive = false;  // holds its lock
+  bool gone = false;   // left in an orderly way
+  // A member that left tells D of its cluster, with its own deliveries. No entries: it was in no cluster, or it did
+  // not tell.
+  federation::PerCluster left_depends = federation::PerCluster();
   bool answered = false;  // within the time-out
   std::string json;       // what it said: {"index":..,"pid":..,"phase":..,"objects":{...}}; empty if not answered
 };

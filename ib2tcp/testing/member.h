@@ -47,6 +47,15 @@ class Member {
     return std::find(process.wanted_clcs_.begin(), process.wanted_clcs_.end(), std::pair{cluster, sn}) !=
            process.wanted_clcs_.end();
   }
+  BorderFacts facts() {
+    BorderFacts facts{};
+    process.ops().border_facts(&facts);
+    return facts;
+  }
+  std::vector<BorderEvent> traced() {
+    std::lock_guard<std::mutex> guard(process.mutex_);
+    return process.traced_;
+  }
   // One of the numbers in `shadowib status`.
   long figure(const std::string& name) {
     char text[2048] = {};

@@ -95,6 +95,11 @@ struct Fake {
     std::lock_guard<std::mutex> guard(me().mutex_);
     me().wanted_clcs_.emplace_back(cluster, sn);
   }
+  static void trace(const BorderEvent* event) {
+    std::lock_guard<std::mutex> guard(me().mutex_);
+    me().traced_.push_back(*event);
+    me().traced_.back().vector = nullptr;
+  }
   // The thread that answers has no lock of the backend.
   static void cluster_lost(std::uint32_t cluster) {
     std::lock_guard<std::mutex> guard(me().mutex_);
@@ -170,7 +175,8 @@ struct Fake {
                                              .log_next = log_next,
                                              .log_trim = log_trim,
                                              .log_clear = log_clear,
-                                             .cluster_lost = cluster_lost};
+                                             .cluster_lost = cluster_lost,
+                                             .trace = trace};
 };
 
 template <int... N>

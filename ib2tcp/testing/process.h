@@ -88,6 +88,7 @@ class Process {
   FakeLog fake_log_;  // under log_mutex_
   std::mutex log_mutex_;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> wanted_clcs_;  // HostServices::needs_clc, under mutex_
+  std::vector<BorderEvent> traced_;                                   // HostServices::trace, likewise; no vectors
   // HostServices::cluster_lost: what the agent answers, and how often each has been asked about.
   std::atomic<bool> others_fail_{false};
   std::map<std::uint32_t, int> lost_clusters_;  // under mutex_

@@ -23,7 +23,7 @@
 
 namespace shadowib {
 
-inline constexpr uint32_t kBackendAbiVersion = 14;
+inline constexpr uint32_t kBackendAbiVersion = 15;
 
 // LIDs that ib2tcp gives to guests of a job begin here, so that a member knows one by its address. A process is a
 // guest if HostServices::config has SHADOWIB_GUEST.
@@ -47,6 +47,25 @@ struct HeldStamp {
   uint32_t incarnation;
   uint32_t sn;
   uint32_t vector[kMaxBackendClusters];  // the sender's D with its own SN; zeros unless the policy carries it
+};
+
+// Facts on each cluster that a process's border has gathered since the process began, or came back.
+struct BorderFacts {
+  uint32_t delivered[kMaxBackendClusters];  // D of this process: the greatest SN that was delivered; 0: none
+  uint32_t trimmed[kMaxBackendClusters];    // the latest CLC of that cluster for which something was trimmed here
+};
+
+// A message of a traced job (docs/reference/formats.md). Every pointer is valid during the call only.
+struct BorderEvent {
+  enum Kind : uint32_t { kPost, kHold, kDeliver };
+  Kind kind;
+  uint32_t sn;             // of this process's cluster; of a post: when the message was posted
+  uint32_t incarnation;    // of this process's cluster
+  uint32_t peer;           // the other cluster
+  uint64_t flow;           // a queue pair and direction; unique in the sender's cluster
+  uint32_t number;         // ascends in a flow
+  uint32_t entries;        // of `vector`
+  const uint32_t* vector;  // of a post, where the policy carries it: the sender's D with its own SN; else nullptr
 };
 
 // A request that has left for another cluster. The log keeps it, with its bytes behind it, for a peer that goes back.
@@ -175,6 +194,10 @@ struct HostServices {
   // on trying until BackendOps::judge_cluster answers that the peer's cluster will not go back. nullptr: it fails at
   // once. Any thread, with locks of the backend held; returns at once. May be called again and again.
   void (*cluster_lost)(uint32_t cluster);
+
+  // A message of a reliable connection to another cluster was posted, was held, or begins to be delivered. Any
+  // thread, with locks of the backend held. nullptr: the job is not traced.
+  void (*trace)(const struct BorderEvent* event);
 };
 
 // The functions of a backend. A slot left null means EOPNOTSUPP to the program unless said otherwise.
@@ -308,6 +331,8 @@ struct BackendOps {
   void (*freeze_border)(int phase);
   // The messages that wait for a CLC, one a connection. Fills stamps[0..capacity), returns how many there are.
   size_t (*held_stamps)(struct HeldStamp* stamps, size_t capacity);
+  // Fills in what the border has seen so far. Messages posted so far are traced before it returns. Any thread.
+  void (*border_facts)(struct BorderFacts* facts);
   // `incarnation` of another cluster is over, and so are those before it. Connections to it are shut, and what is
   // held of it is dropped, before this returns. Queue pairs to it wait, without errors and time-outs. They go on when
   // a process of a later incarnation is at their peer's address. set_cluster brings none of these incarnations back.

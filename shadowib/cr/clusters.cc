@@ -22,6 +22,17 @@ federation::PerCluster all_clusters(const std::uint32_t (&numbers)[kMaxBackendCl
   return result;
 }
 
+void on_traced(const BorderEvent* event) {
+  static_assert(static_cast<unsigned>(TracedMessage::Kind::kDeliver) == BorderEvent::kDeliver);
+  trace_message({static_cast<TracedMessage::Kind>(event->kind),
+                 event->sn,
+                 event->incarnation,
+                 event->peer,
+                 event->flow,
+                 event->number,
+                 {event->vector, event->entries}});
+}
+
 }  // namespace
 
 Status tell_border(const federation::RunningCluster& cluster, federation::Policy policy) {
@@ -34,6 +45,7 @@ Status tell_border(const federation::RunningCluster& cluster, federation::Policy
   set_needs_clc_handler(on_held);
   set_cluster_lost_handler(on_lost);
   set_log_fills_handler(note_log_filling);
+  if (is_traced()) trace_borders(on_traced);
   const int error = tell_cluster(state);
   if (error == 0) return {};
   return Status::of(Code::kRefused, error,
@@ -46,6 +58,12 @@ Status tell_of_gone_cluster(unsigned cluster, federation::Incarnation incarnatio
   if (error == 0) return {};
   return Status::of(Code::kRefused, error, "backend %s cannot shut connections to incarnation %u of cluster %u: %s",
                     g_backend.name != nullptr ? g_backend.name : "none", incarnation, cluster, ::strerror(error));
+}
+
+void read_border_facts(federation::PerCluster* delivered, federation::PerCluster* trimmed) {
+  const BorderFacts facts = border_facts();
+  *delivered = all_clusters(facts.delivered);
+  *trimmed = all_clusters(facts.trimmed);
 }
 
 void read_held(std::vector<federation::Stamp>* held) {

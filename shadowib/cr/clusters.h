@@ -15,5 +15,7 @@ Status tell_border(const federation::RunningCluster& cluster, federation::Policy
 Status tell_of_gone_cluster(unsigned cluster, federation::Incarnation incarnation);
 // The stamps of the messages that wait for a CLC, one for each connection.
 void read_held(std::vector<federation::Stamp>* held);
+// BorderFacts, with an entry for each cluster that there can be.
+void read_border_facts(federation::PerCluster* delivered, federation::PerCluster* trimmed);
 
 }  // namespace shadowib

@@ -57,6 +57,9 @@ class VerbsParticipant final : public Participant {
   bool log_fills() override { return border_log_fills(); }
   std::uint64_t logged_since(unsigned cluster) override { return shadowib::logged_since(cluster); }
   void freeze_border(bool frozen) override { shadowib::freeze_border(frozen); }
+  void border_facts(federation::PerCluster* delivered, federation::PerCluster* trimmed) override {
+    read_border_facts(delivered, trimmed);
+  }
   void note_undecided_clc() override { shadowib::note_undecided_clc(); }
   void held_at_border(std::vector<federation::Stamp>* held) override { read_held(held); }
   void go_back_alone(bool alone, const federation::PerCluster& over) override {

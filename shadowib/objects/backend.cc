@@ -133,29 +133,36 @@ void host_log_trim(ibv_qp* real, uint32_t number) {
 }
 void host_log_clear(ibv_qp* real) { shadow_of(real).border_log.reset(); }
 
-const HostServices kHost = {.abi_version = kBackendAbiVersion,
-                            .set_errno = host_set_errno,
-                            .map = host_map,
-                            .unmap = host_unmap,
-                            .own_mapping = host_own_mapping,
-                            .disown_mapping = disown_mapping,
-                            .own_descriptor = host_own_descriptor,
-                            .close_descriptor = close_owned_descriptor,
-                            .publish = host_publish,
-                            .lookup = host_lookup,
-                            .claim = host_claim,
-                            .job_key = host_job_key,
-                            .config = host_config,
-                            .log = host_log,
-                            .open_library = host_open_library,
-                            .purged = host_purged,
-                            .unowned_descriptors = host_unowned_descriptors,
-                            .needs_clc = host_needs_clc,
-                            .log_add = host_log_add,
-                            .log_next = host_log_next,
-                            .log_trim = host_log_trim,
-                            .log_clear = host_log_clear,
-                            .cluster_lost = host_cluster_lost};
+// Const but for `trace`, which is set before a backend is loaded.
+HostServices g_host = {.abi_version = kBackendAbiVersion,
+                       .set_errno = host_set_errno,
+                       .map = host_map,
+                       .unmap = host_unmap,
+                       .own_mapping = host_own_mapping,
+                       .disown_mapping = disown_mapping,
+                       .own_descriptor = host_own_descriptor,
+                       .close_descriptor = close_owned_descriptor,
+                       .publish = host_publish,
+                       .lookup = host_lookup,
+                       .claim = host_claim,
+                       .job_key = host_job_key,
+                       .config = host_config,
+                       .log = host_log,
+                       .open_library = host_open_library,
+                       .purged = host_purged,
+                       .unowned_descriptors = host_unowned_descriptors,
+                       .needs_clc = host_needs_clc,
+                       .log_add = host_log_add,
+                       .log_next = host_log_next,
+                       .log_trim = host_log_trim,
+                       .log_clear = host_log_clear,
+                       .cluster_lost = host_cluster_lost};
+
+}  // namespace
+
+void trace_borders(void (*trace)(const BorderEvent*)) { g_host.trace = trace; }
+
+namespace {
 
 // The directory of libshadowib.so, symbolic links resolved: <lib>. Backends are in <lib>/shadowib/.
 std::string library_directory() {
@@ -215,7 +222,7 @@ Status load_library(const std::string& path) {
   BackendOps ops{};
   g_handle = handle;
   g_log_bytes = parse_log_bytes(host_config("SHADOWIB_LOG_BYTES"));
-  int rc = entry(&kHost, &ops);
+  int rc = entry(&g_host, &ops);
   if (rc == 0 && ops.abi_version != kBackendAbiVersion) rc = EPROTO;
   if (rc != 0) {
     ::dlclose(handle);
@@ -287,7 +294,7 @@ Status load_backend(const char* choice) {
   if (name == "auto") name = machine_has_rdma_device() ? "verbs" : "ib2tcp";
   if (name == "verbs") {
     BackendOps ops{};
-    SHADOWIB_TRY(load_verbs_backend(&kHost, &ops, &g_handle));
+    SHADOWIB_TRY(load_verbs_backend(&g_host, &ops, &g_handle));
     return use(ops);
   }
   if (name[0] == '/') return load_library(name);

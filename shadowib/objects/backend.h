@@ -12,6 +12,9 @@ bool backend_loaded();
 // Whether the log of messages to other clusters is three quarters full.
 bool border_log_fills();
 
+// Backends that are loaded from now on get this as HostServices::trace.
+void trace_borders(void (*trace)(const BorderEvent* event));
+
 // Chooses and loads: `choice` is auto, verbs, ib2tcp, null, or the absolute path of a backend library. auto: verbs if
 // this machine has an RDMA device, else ib2tcp. Idempotent. kUsage, kNotFound (with path and loader's message).
 Status load_backend(const char* choice);

@@ -27,7 +27,7 @@ std::atomic<void (*)()> g_log_fills{nullptr};
 
 int tell_backend() {
   if (g_backend.set_cluster == nullptr || g_backend.freeze_border == nullptr || g_backend.held_stamps == nullptr ||
-      g_backend.cluster_gone == nullptr)
+      g_backend.border_facts == nullptr || g_backend.cluster_gone == nullptr)
     return EOPNOTSUPP;
   return g_backend.set_cluster(&g_state);
 }
@@ -71,6 +71,14 @@ std::size_t held_stamps(HeldStamp* stamps, std::size_t capacity) {
   SpinGuard guard(g_border_lock);
   if (!g_in_cluster || !g_loaded || g_backend.held_stamps == nullptr) return 0;
   return g_backend.held_stamps(stamps, capacity);
+}
+
+BorderFacts border_facts() {
+  Inside inside;
+  SpinGuard guard(g_border_lock);
+  BorderFacts facts{};
+  if (g_in_cluster && g_loaded && g_backend.border_facts != nullptr) g_backend.border_facts(&facts);
+  return facts;
 }
 
 int tell_cluster_gone(std::uint32_t cluster, std::uint32_t incarnation) {

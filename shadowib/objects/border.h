@@ -45,6 +45,8 @@ std::uint64_t gate_earliest(std::uint32_t cluster);
 std::uint64_t logged_since(std::uint32_t cluster);
 // BackendOps::judge_cluster. Threads: as tell_cluster.
 void judge_cluster(std::uint32_t cluster, bool failed);
+// BackendOps::border_facts; all zero without a backend.
+BorderFacts border_facts();
 // BackendOps::clc_collected.
 void tell_clc_collected(std::uint32_t sn);
 // Before a queue pair is destroyed, reset or put into the error state by the program: waits until clusters that went

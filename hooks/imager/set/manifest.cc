@@ -119,6 +119,12 @@ SetCluster cluster_from(const Json& json) {
       if (!since.is_number_unsigned()) throw std::out_of_range("logged_since has no time");
       cluster.logged_since.push_back(since.get<std::uint64_t>());
     }
+  if (json.contains("trimmed"))
+    for (const Json& sn : elements(json, "trimmed")) {
+      if (!sn.is_number_unsigned() || !std::in_range<federation::Sn>(sn.get<std::uint64_t>()))
+        throw std::out_of_range("trimmed has no number of a CLC");
+      cluster.trimmed.push_back(sn.get<federation::Sn>());
+    }
   if (!json.contains("wired")) return cluster;
   cluster.wired.emplace();
   for (const Json& index : elements(json, "wired")) {
@@ -233,6 +239,8 @@ std::string encode_manifest(const SetManifest& manifest) {
     json["asked_ms"] = manifest.cluster->asked_ms;
     json["logged_since"] = Json::array();
     for (const std::uint64_t since : manifest.cluster->logged_since) json["logged_since"].push_back(since);
+    json["trimmed"] = Json::array();
+    for (const federation::Sn sn : manifest.cluster->trimmed) json["trimmed"].push_back(sn);
     if (manifest.cluster->wired) {
       json["wired"] = Json::array();
       for (const unsigned index : *manifest.cluster->wired) json["wired"].push_back(index);

@@ -125,9 +125,12 @@ TEST_F(SetTest, ClustersTellWhomTheyWereWiredToAndMembersTheirGenerations) {
   pass();
   ASSERT_TRUE(read.cluster->wired) << "to none is not the same as not told";
   EXPECT_TRUE(read.cluster->logged_since.empty());
+  EXPECT_TRUE(read.cluster->trimmed.empty());
   written.cluster->logged_since = {0, ~std::uint64_t{0}};
+  written.cluster->trimmed = {7, 0};
   pass();
   EXPECT_EQ(read.cluster->logged_since, written.cluster->logged_since);
+  EXPECT_EQ(read.cluster->trimmed, written.cluster->trimmed);
   written.cluster->wired = {2};
   const std::string json = encode_manifest(written);
   EXPECT_EQ(decode_manifest(json, manifest_sum(json), "set", &read).code(), Code::kCorrupt);
