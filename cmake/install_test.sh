@@ -97,12 +97,14 @@ fi
 # Portable programs of every architecture that this build has the library of.
 if [ -e "$prefix/bin/shadowib-cc" ]; then
   printf '#include <shadowib/portable.h>\nint main(void) { return 0; }\n' >"$work/portable.c"
+  printf '#include <shadowib/portable.h>\n#include <string>\nint main() { std::string s(99, 0); shadowib_portable_site(); return s[98]; }\n' >"$work/portable.cc"
   for library in "" "$build_dir"/lib/shadowib/portable/*/libshadowib-portable.so; do
     [ -z "$library" ] || [ -e "$library" ] || continue
     target=$(basename "$(dirname "$library")")
     "$prefix/bin/shadowib-cc" ${library:+--target="$target"} -o "$work/portable.$target" "$work/portable.c" || fail "shadowib-cc $library"
     readelf -d "$work/portable.$target" | grep -q "RUNPATH.*\[$(readlink -f "$prefix")/$libdir\(/shadowib/portable/$target\)\?\]" ||
       fail "shadowib-cc $library: $(readelf -d "$work/portable.$target" | grep RUNPATH)"
+    "$prefix/bin/shadowib-c++" ${library:+--target="$target"} -o "$work/portable.cc.$target" "$work/portable.cc" || fail "shadowib-c++ $library"
   done
 fi
 

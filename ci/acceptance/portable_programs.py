@@ -44,7 +44,8 @@ class Program:
         self.path = case.work / f"{source.stem}.{architecture.name}"
         target = [f"--target={architecture.target}"] if architecture.target else []
         # In the source's directory: the file's name is then the same for all.
-        done = subprocess.run([case.line.program("shadowib-cc"), *target, level, "-w", "-o", str(self.path), source.name, "-lm"],
+        compiler = [case.line.program("shadowib-c++"), "-std=c++17"] if source.suffix == ".cc" else [case.line.program("shadowib-cc")]
+        done = subprocess.run([*compiler, *target, level, "-w", "-o", str(self.path), source.name, "-lm"],
                               cwd=source.parent, capture_output=True, text=True, check=False)
         check(done.returncode == 0, f"{source}, {architecture.name}: {done.stderr[-2000:]}")
 

@@ -36,6 +36,38 @@ UNSAVED = {
                               "static __thread int mine = 4;\nint main(void) { SITE printf(\"%d\\n\", mine); }"),
 }
 
+# The same, of C++.
+UNSAVED_CPLUSPLUS = {
+    "unordered_map": (r"m of main\(\), line \d+: bytes of std::unordered_map<int, int.*>, which is not supported",
+                      "#include <unordered_map>\nint main() { std::unordered_map<int, int> m; m[3] = 4;\nSITE printf(\"%d\\n\", m[3]); }"),
+    "shared_ptr": (r"p of main\(\), line \d+: bytes of std::shared_ptr<int>, which is not supported",
+                   "#include <memory>\nint main() { auto p = std::make_shared<int>(3);\nSITE printf(\"%d\\n\", *p); }"),
+    "deque": (r"d of main\(\), line \d+: bytes of std::deque<long.*>, which is not supported",
+              "#include <deque>\nint main() { std::deque<long> d{1, 2};\nSITE printf(\"%ld\\n\", d[1]); }"),
+    "std::function": (r"f of main\(\), line \d+: bytes of std::function<int \(int\)>, which is not supported",
+                      "#include <functional>\nint main() { std::function<int(int)> f = [](int x) { return x + 1; };\nSITE printf(\"%d\\n\", f(3)); }"),
+    "variant": (r"v of main\(\), line \d+: bytes of std::variant<int, double>, which is not supported",
+                "#include <variant>\nint main() { std::variant<int, double> v = 0.5;\nSITE printf(\"%g\\n\", std::get<1>(v)); }"),
+    "vector of bool": (r"v of main\(\), line \d+: bytes of std::vector<bool.*>, which is not supported",
+                       "#include <vector>\nint main() { std::vector<bool> v(3, true);\nSITE printf(\"%d\\n\", (int)v[1]); }"),
+    "mutex in a class": (r"s of p\.cc\.lock: bytes of std::mutex, which is not supported",
+                         "#include <mutex>\nstatic struct { std::mutex lock; int n; } s;\nint main() { s.lock.lock(); s.n = 3;\nSITE s.lock.unlock(); printf(\"%d\\n\", s.n); }"),
+    "virtual base": (r"d of main\(\), line \d+: bytes of D, which has a virtual base",
+                     "struct B { int b = 1; virtual ~B() {} }; struct D : virtual B { int d = 2; };\nint main() { D d;\nSITE printf(\"%d\\n\", d.b + d.d); }"),
+    "base of the library": (r"d of main\(\), line \d+: bytes of D, which has a base that is not supported",
+                            "#include <bitset>\nstruct D : std::bitset<70> {}; int main() { D d; d[69] = true;\nSITE printf(\"%d\\n\", (int)d[69]); }"),
+    "pointer to a member": (r"f of main\(\), line \d+: bytes of a pointer to a member, whose meaning is not known",
+                            "struct S { int n; int get() { return n; } };\nint main() { S s{3}; int (S::*f)() = &S::get;\nSITE printf(\"%d\\n\", (s.*f)()); }"),
+    "class in a buffer of characters": (r"a pointer to struct S within room of p\.cc as characters",
+                                        "#include <new>\nstruct S { long n; ~S() {} }; alignas(8) static char room[64]; static S* made;\nint main() { made = new (room) S{3};\nSITE printf(\"%ld\\n\", made->n); }"),
+    "handler of an exception": (r"an exception is being handled",
+                                "int main() { try { throw 3; } catch (int n) {\nSITE printf(\"%d\\n\", n); } }"),
+    "exception on its way": (r"an exception is on its way",
+                             "struct S { ~S() { SITE } };\nint main() { try { S s; throw 3; } catch (int n) { printf(\"%d\\n\", n); } }"),
+    "call by the C++ library": (r"called std::_Function_handler<int \(int\), main::\$_0>::_M_invoke\(.*\), and was not compiled by shadowib-cc",
+                                "#include <functional>\nint main() { std::function<int(int)> f = [](int x) { SITE return x + 1; };\nprintf(\"%d\\n\", f(3)); }"),
+}
+
 # Not restarted: what the message says, from where to where, and the program.
 UNFIT = {
     "long of 64 bits": (r"far of p\.c\[1\]: 5000000000 does not fit long(?: int)? of 32 bits", "x86_64", "i686",
@@ -51,14 +83,14 @@ UNFIT = {
 EXACT = "static long double third;\nint main(void) { third = 1; third /= 3; SITE printf(\"%d\\n\", third > 0.3L); }"
 
 
-def source(case: Case, text: str) -> pathlib.Path:
-    path = case.work / "p.c"
+def source(case: Case, text: str, suffix: str = ".c") -> pathlib.Path:
+    path = case.work / f"p{suffix}"
     path.write_text(HEADER + text.replace("SITE", SITE) + "\n")
     return path
 
 
-def unsaved(case: Case, message: str, text: str) -> str:
-    program = Program(case, source(case, text), HERE)
+def unsaved(case: Case, message: str, text: str, suffix: str = ".c") -> str:
+    program = Program(case, source(case, text, suffix), HERE)
     plain = program.output()
     done = program.run(DIR=str(case.work), AT="1", REPORT="1")
     check((done.returncode, done.stdout) == (0, plain), f"the program does not go on: {done}")
@@ -135,6 +167,8 @@ def run() -> int:
     line = Line("portable_refusals", __doc__)
     for name, (message, text) in UNSAVED.items():
         line.case(f"save {name}", lambda case, message=message, text=text: unsaved(case, message, text))
+    for name, (message, text) in UNSAVED_CPLUSPLUS.items():
+        line.case(f"save C++ {name}", lambda case, message=message, text=text: unsaved(case, message, text, ".cc"))
     for name, (message, home, away, text) in UNFIT.items():
         line.case(f"restart {name}", lambda case, m=message, h=home, a=away, t=text: unfit(case, m, h, a, t))
     line.case("restart rounded", rounded)

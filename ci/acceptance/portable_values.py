@@ -4,15 +4,15 @@ Each image is taken at a site on one architecture, restarted on each, saved agai
 from common import Case, Line, check, main
 from portable_programs import PROGRAMS, Program, at_hand, digest
 
-QUICK = ("values", "graph")
-EVERY = ("values", "graph", "lu", "gradient", "fft", "similarity", "matrix", "heat")
+QUICK = ("values.c", "graph.c", "classes.cc", "containers.cc")
+EVERY = (*QUICK, "lu.c", "gradient.c", "fft.c", "similarity.c", "matrix.c", "heat.c", "heat.cc")
 LEVELS = ("-O2", "-O0", "-O3")
 SITES = 5  # of each program and architecture
 
 
 def moves(case: Case, name: str, level: str) -> str:
     quick = case.line.quick
-    programs = {a.name: Program(case, PROGRAMS / f"{name}.c", a, level) for a in at_hand(case)}
+    programs = {a.name: Program(case, PROGRAMS / name, a, level) for a in at_hand(case)}
     moved = 0
     for home, program in programs.items():
         wanted = program.output()

@@ -10,7 +10,7 @@
 
 namespace shadowib::portable {
 
-constexpr std::uint32_t kTablesVersion = 2;
+constexpr std::uint32_t kTablesVersion = 3;
 
 // How the stack is used. Instrumented code reads it at its entry and after each call that may reach a site.
 enum Mode : std::uint32_t { kModeNormal = 0, kModeLeave = 1, kModeEnter = 2 };
@@ -32,6 +32,16 @@ enum TypeKind : std::uint32_t {
   kTypeVector,
   kTypeOpaque,  // of the program, but without a definition
   kTypeBits,    // a whole number between two steps of an expression, whose sign is not known
+};
+
+// The `format` of a struct or union.
+enum RecordFormat : std::uint32_t {
+  kRecordPlain = 0,
+  kRecordText,        // std::string: a pointer to its characters, their number, a union
+  kRecordTextOrRoom,  // that union: the last byte is 0 if the characters lie here, and 255 if the room for them is
+                      // told
+  kRecordOptional,    // std::optional's payload: a value, and whether it is there
+  kRecordVector,      // std::vector's pointers: begin, end, end of the room
 };
 
 enum FloatFormat : std::uint32_t { kFloatNone = 0, kFloatIeee, kFloatX87, kFloatDoubleDouble };
@@ -115,8 +125,17 @@ struct Global {
 struct Allocation {
   const Type* type;  // null: the compiler could not tell
   const char* file;
+  const char* function;  // of C++, by the linker's name: instances of a template have calls at one place; else null
   std::uint32_t line;
   std::uint32_t column;
+};
+
+// A static variable of a C++ function, whose destructor runs at the end of the process that made it.
+struct Static {
+  void (*destroy)(void*);
+  void* object;
+  void* library;         // as __cxa_atexit wants it
+  std::uint64_t* order;  // 0: not made yet; a variable of the program, so an image has it
 };
 
 struct Module {
@@ -131,6 +150,8 @@ struct Module {
   Module* next;  // of the runtime
   const Allocation* const* allocations;
   std::uint64_t source_hash;  // of all functions and variables that the file defines
+  const Static* const* statics;
+  std::uint64_t static_count;
 };
 
 }  // namespace shadowib::portable
@@ -164,6 +185,8 @@ void shadowib_portable_free(void* block);
 // Before a call of a function that returns void*: the type of the first block of no known type that it allocates.
 // Null behind the call.
 void shadowib_portable_hint(const shadowib::portable::Allocation* allocation);
+// A static variable of a function is made, and its destructor registered.
+void shadowib_portable_made(const shadowib::portable::Static* made);
 // Calls the program's main, again and again until it returns in mode NORMAL. `thunk` is main with three parameters.
 int shadowib_portable_run(int (*thunk)(int, char**, char**), const void* main_function, int argc, char** argv,
                           char** envp);

@@ -12,6 +12,8 @@ SITE = "shadowib_portable_site()"
 
 
 class CompilerTest(unittest.TestCase):
+    SUFFIX, OPTIONS = ".c", ()
+
     def setUp(self):
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
@@ -20,9 +22,9 @@ class CompilerTest(unittest.TestCase):
     def compile(self, *sources: str, options: tuple[str, ...] = ("-O2",)) -> subprocess.CompletedProcess:
         names = []
         for number, text in enumerate(sources):
-            (self.work / f"part{number}.c").write_text(HEADER + text)
-            names.append(f"part{number}.c")
-        return subprocess.run([CC, *options, "-o", "program", *names], cwd=self.work, capture_output=True, text=True, check=False)
+            (self.work / f"part{number}{self.SUFFIX}").write_text(HEADER + text)
+            names.append(f"part{number}{self.SUFFIX}")
+        return subprocess.run([CC, *self.OPTIONS, *options, "-o", "program", *names], cwd=self.work, capture_output=True, text=True, check=False)
 
     def run_program(self, leaves: int, **environment: str) -> subprocess.CompletedProcess:
         return subprocess.run(["./program"], cwd=self.work, capture_output=True, text=True, check=False, timeout=120,
@@ -45,7 +47,22 @@ class CompilerTest(unittest.TestCase):
         result = self.compile(source)
         self.assertNotEqual(result.returncode, 0)
         self.assertIn(text, result.stderr)
-        self.assertIn(f"part0.c:{line}:", result.stderr)
+        self.assertIn(f"part0{self.SUFFIX}:{line}:", result.stderr)
+
+    def saved(self, at: int, **environment: str) -> str:
+        result = self.run_program(0, SHADOWIB_PORTABLE_AT=str(at), SHADOWIB_PORTABLE_DIR=str(self.work), **environment)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertTrue((self.work / "member-0.psi").exists(), result.stderr)
+        return result.stdout
+
+    def restarted(self) -> subprocess.CompletedProcess:
+        return self.run_program(0, SHADOWIB_PORTABLE_FROM=str(self.work / "member-0.psi"))
+
+    def comes_back(self, at: int) -> str:
+        """What a restart tells on stderr. It prints what the first run does."""
+        output, result = self.saved(at), self.restarted()
+        self.assertEqual((result.returncode, result.stdout), (0, output), result.stderr)
+        return result.stderr
 
 
 class LeaveTest(CompilerTest):
@@ -271,21 +288,6 @@ class SiteTest(CompilerTest):
 
 class RestartTest(CompilerTest):
     """An image of one program in the next process, perhaps of another one."""
-
-    def saved(self, at: int, **environment: str) -> str:
-        result = self.run_program(0, SHADOWIB_PORTABLE_AT=str(at), SHADOWIB_PORTABLE_DIR=str(self.work), **environment)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertTrue((self.work / "member-0.psi").exists(), result.stderr)
-        return result.stdout
-
-    def restarted(self) -> subprocess.CompletedProcess:
-        return self.run_program(0, SHADOWIB_PORTABLE_FROM=str(self.work / "member-0.psi"))
-
-    def comes_back(self, at: int) -> str:
-        """What a restart tells on stderr. It prints what the first run does."""
-        output, result = self.saved(at), self.restarted()
-        self.assertEqual((result.returncode, result.stdout), (0, output), result.stderr)
-        return result.stderr
 
     def test_header_of_two_files(self):
         """Each file has its own variable, function and allocation of one name and line."""

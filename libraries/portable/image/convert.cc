@@ -64,6 +64,10 @@ void Converter::build(Pair& made, const LayoutType& from, const LayoutType& to) 
   } else if (from.kind == kTypeStruct) {
     made.what = Pair::kStruct;
     build_struct(made, from, to);
+  } else if (is_choice(from) || is_choice(to)) {
+    if (!is_choice(from) || !is_choice(to)) differ(made.from, made.to, "another kind of union");
+    made.what = Pair::kChoice;
+    build_struct(made, from, to);
   } else if (from.kind == kTypeUnion && plain_union(from_, from) && plain_union(to_, to)) {
     Pair& first = pair(from.members[0].type, to.members[0].type);
     made.what = Pair::kStruct;
@@ -101,6 +105,7 @@ bool Converter::copies(const Pair& made, const LayoutType& from, const LayoutTyp
     case Pair::kList:
       return made.element->what == Pair::kCopy && from_[from.element].size == to_[to.element].size;
     case Pair::kStruct:
+    case Pair::kChoice:
       return same_order && std::all_of(made.parts.begin(), made.parts.end(), [](const Pair::Part& part) {
                return part.pair->what == Pair::kCopy && part.from_bit == part.to_bit &&
                       part.from_width == part.to_width;
@@ -185,9 +190,14 @@ void Converter::run(const Pair& made, const unsigned char* from, unsigned char* 
     case Pair::kStruct:
       for (const Pair::Part& part : made.parts) member(part, from, to);
       break;
+    case Pair::kChoice: {
+      const std::size_t which = chosen(from_[made.from], from);
+      member(made.parts[which], from, to);
+      if (which == 1) to[made.to_size - 1] = 0xff;
+      break;
+    }
     case Pair::kZeros:
-      if (!all_zero(from, made.from_size))
-        throw Misfit{"", "bytes of " + type_name(from_, made.from) + ", whose meaning is not known"};
+      if (!all_zero(from, made.from_size)) throw Misfit{"", bytes_of(from_, made.from)};
       break;
   }
 }
@@ -238,7 +248,7 @@ std::uint64_t Converter::offset_of(TypeIndex from, TypeIndex to, std::uint64_t f
       if (!is_list(new_type) || __builtin_mul_overflow(steps[i], to_[new_type.element].size, &part))
         differ(old, now, "another kind of type");
       old = type.element, now = new_type.element;
-    } else if (type.kind == kTypeStruct && steps[i] < type.members.size()) {
+    } else if ((type.kind == kTypeStruct || is_choice(type)) && steps[i] < type.members.size()) {
       const LayoutMember& member = new_type.members.at(pair(old, now).new_index.at(steps[i]));
       part = member.bit_offset / 8;
       old = type.members[steps[i]].type, now = member.type;

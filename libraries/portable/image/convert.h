@@ -47,7 +47,7 @@ class Converter {
  private:
   // How one type becomes another. Built once for each pair of types.
   struct Pair {
-    enum What : std::uint8_t { kCopy, kWhole, kReal, kPointer, kList, kStruct, kZeros };
+    enum What : std::uint8_t { kCopy, kWhole, kReal, kPointer, kList, kStruct, kChoice, kZeros };
     struct Part {
       Pair* pair;
       std::uint64_t from_bit, from_width, to_bit, to_width;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "libraries/portable/image/names.h"
 #include "libraries/portable/image/pages.h"
 
 namespace shadowib::portable {
@@ -95,7 +96,8 @@ void encode_names(Out& out, const Image& image) {
   for (const ForeignName& foreign : image.foreign) out.text(foreign.name), out.u64(foreign.address);
   out.u32(image.allocations.size());
   for (const AllocationSite& site : image.allocations)
-    out.text(site.file), out.u32(site.line), out.u32(site.column), out.u32(site.type), out.u32(site.module);
+    out.text(site.file), out.text(site.function), out.u32(site.line), out.u32(site.column), out.u32(site.type),
+        out.u32(site.module);
 }
 
 void decode_names(In& in, Image& image) {
@@ -110,7 +112,8 @@ void decode_names(In& in, Image& image) {
   for (ForeignName& foreign : image.foreign) foreign.name = in.text(), foreign.address = in.u64();
   image.allocations.resize(in.count(20));
   for (AllocationSite& site : image.allocations)
-    site.file = in.text(), site.line = in.u32(), site.column = in.u32(), site.type = in.u32(), site.module = in.u32();
+    site.file = in.text(), site.function = in.text(), site.line = in.u32(), site.column = in.u32(),
+    site.type = in.u32(), site.module = in.u32();
 }
 
 void encode_state(Out& out, const Image& image) {
@@ -235,15 +238,22 @@ std::uint64_t value_bytes(const Image& image, const Object& object) {
   return object.kind == kObjectHeap || open_member(image.layouts, type) >= 0 ? object.size : type.size;
 }
 
+std::string function_text(const std::string& name) {
+  const std::string readable = readable_name(name);
+  return readable == name ? name + "()" : readable;
+}
+
 std::string object_name(const Image& image, const Object& object) {
-  const std::string name = object.name.empty() ? "a value between two steps of an expression" : object.name;
+  const std::string name =
+      object.name.empty() ? "a value between two steps of an expression" : readable_name(object.name);
   switch (object.kind) {
     case kObjectHeap: {
       const AllocationSite& site = image.allocations[object.allocation];
       return "the block allocated at " + site.file + ":" + std::to_string(site.line);
     }
     case kObjectSlot:
-      return name + " of " + object.file + "()" + (object.line ? ", line " + std::to_string(object.line) : "");
+      return name + " of " + function_text(object.file) +
+             (object.line ? ", line " + std::to_string(object.line) : "");
     case kObjectLiteral:
       return "the literal " + name + " of " + object.file;
     default:

@@ -9,7 +9,7 @@
 
 namespace shadowib::portable {
 
-constexpr std::uint32_t kImageVersion = 2;
+constexpr std::uint32_t kImageVersion = 3;
 constexpr std::uint64_t kNoData = ~std::uint64_t{0};
 
 constexpr std::uint32_t kNoModule = ~std::uint32_t{0};
@@ -33,7 +33,7 @@ struct ForeignName {
 };
 
 struct AllocationSite {
-  std::string file;
+  std::string file, function;  // the function of C++ that has the call; else empty
   std::uint32_t line = 0, column = 0;
   TypeIndex type = kNoType;  // kNoType: the compiler could not tell
   std::uint32_t module = kNoModule;
@@ -90,6 +90,9 @@ Image read_image(const std::string& path);
 
 // The bytes of an object that its type describes: of a heap block and of a struct with an open array at its end all.
 std::uint64_t value_bytes(const Image& image, const Object& object);
+
+// "step()", or of C++ "Stack::push(int)".
+std::string function_text(const std::string& name);
 
 // "global sum of lu.c", "block of lu.c:27", "local i of step()".
 std::string object_name(const Image& image, const Object& object);

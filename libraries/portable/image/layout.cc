@@ -43,6 +43,7 @@ class LayoutCheck {
     if (is_list(type)) list(type);
     if (type.element != kNoType) index(type.element);
     if (type.kind == kTypeStruct || type.kind == kTypeUnion) members(type);
+    if (is_choice(type)) choice(type);
   }
 
   void list(const LayoutType& type) const {
@@ -69,6 +70,15 @@ class LayoutCheck {
     for (std::size_t i = 1; i < places.size(); i++) {
       if (places[i].first < places[i - 1].second) damaged("members overlap");
     }
+  }
+
+  // The byte that tells is the characters' last or beyond the room's number.
+  void choice(const LayoutType& type) const {
+    if (type.members.size() != 2 || type.size == 0) damaged("a union has no two members to choose from");
+    for (const LayoutMember& member : type.members) {
+      if (member.bit_offset || member.bit_width) damaged("a union's member is not at its begin");
+    }
+    if (layouts_[type.members[1].type].size >= type.size) damaged("a union has no byte that tells");
   }
 
   // How deep the types within lie. A type that contains itself is found by its depth.
@@ -100,6 +110,10 @@ class Path {
     const LayoutType& type = layouts_[index];
     if (is_list(type)) return elements(type.element, type.count, offset, 0);
     if (type.kind == kTypeStruct) return members(type, offset, tail);
+    if (is_choice(type)) {
+      steps_.push_back(0);
+      return within(type.members[0].type, offset, 0);
+    }
     if (offset != type.size) throw Refused{"a pointer to a byte within " + type_name(layouts_, index)};
     steps_.push_back(1);  // one past it
   }
@@ -196,6 +210,15 @@ std::string type_name(const Layouts& layouts, TypeIndex index) {
   }
   return "an array";
 }
+
+std::string bytes_of(const Layouts& layouts, TypeIndex index) {
+  const std::string name = type_name(layouts, index);
+  return "bytes of " + name + (name.find(", which ") == std::string::npos ? ", whose meaning is not known" : "");
+}
+
+bool is_choice(const LayoutType& type) { return type.kind == kTypeUnion && type.format == kRecordTextOrRoom; }
+
+std::size_t chosen(const LayoutType& type, const unsigned char* bytes) { return bytes[type.size - 1] ? 1 : 0; }
 
 bool plain_union(const Layouts& layouts, const LayoutType& type) {
   if (type.members.empty()) return false;

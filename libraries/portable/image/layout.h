@@ -72,6 +72,13 @@ std::vector<std::uint64_t> path_to(const Layouts& layouts, TypeIndex type, const
 // A short name for messages: "struct node", "int", "double[]".
 std::string type_name(const Layouts& layouts, TypeIndex type);
 
+// The union of std::string: its last byte tells which of its two members it holds.
+bool is_choice(const LayoutType& type);
+std::size_t chosen(const LayoutType& type, const unsigned char* bytes);
+
+// Why a type without a meaning is refused: "bytes of union u, whose meaning is not known". Names of classes tell it.
+std::string bytes_of(const Layouts& layouts, TypeIndex index);
+
 // A union that is converted as if it were its first member: all are numbers of one kind and size.
 bool plain_union(const Layouts& layouts, const LayoutType& type);
 

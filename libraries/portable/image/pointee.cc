@@ -84,6 +84,7 @@ class Pointee {
     const LayoutType& type = layouts_[at];
     if (!step()) return false;
     if (offset == 0 && same(at, wanted)) return true;
+    if (is_choice(type)) return begins_in(type.members[0].type, offset, wanted, 0);
     if (type.kind == kTypeUnknown || (type.kind == kTypeUnion && !plain_union(layouts_, type))) return true;
     if (type.kind == kTypeUnion) return begins_in(type.members[0].type, offset, wanted, 0);
     if (is_list(type)) {
@@ -127,6 +128,10 @@ class Pointee {
     if (offset == type.size && same(at, wanted)) {
       steps.push_back(type.kind == kTypeStruct ? type.members.size() : 1);
       return true;
+    }
+    if (is_choice(type)) {
+      steps.push_back(0);
+      return ends_in(type.members[0].type, offset, wanted, 0, steps);
     }
     if (type.kind != kTypeStruct) return false;
     for (std::size_t i = type.members.size(); i-- > 0;) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "libraries/portable/image/content.h"
+#include "libraries/portable/image/names.h"
 #include "libraries/portable/image/numbers.h"
 #include "libraries/portable/image/pages.h"
 #include "libraries/portable/image/pointee.h"
@@ -19,7 +20,8 @@ std::vector<std::uint32_t> roots(const Image& image) {
   std::vector<std::uint32_t> order;
   auto by_name = [&](std::uint32_t a, std::uint32_t b) {
     const Object &first = image.objects[a], &second = image.objects[b];
-    return std::tie(first.file, first.name, first.line, a) < std::tie(second.file, second.name, second.line, b);
+    return std::make_tuple(canonical_name(first.file), canonical_name(first.name), first.line, a) <
+           std::make_tuple(canonical_name(second.file), canonical_name(second.name), second.line, b);
   };
   for (std::uint32_t i = 0; i < image.objects.size(); i++) {
     const Object& object = image.objects[i];
@@ -50,7 +52,8 @@ class Digest : public Walk {
       : Walk(image.layouts), image_(image), index_(image), number_(image.objects.size()) {}
 
   std::uint64_t all() {
-    for (const FrameState& frame : image_.frames) text(image_.functions[frame.function].name), number(frame.site);
+    for (const FrameState& frame : image_.frames)
+      text(canonical_name(image_.functions[frame.function].name)), number(frame.site);
     for (std::uint32_t root : roots(image_)) reach(root);
     for (std::size_t next = 0; next < order_.size(); next++) {
       const Object& object = image_.objects[order_[next]];
@@ -98,7 +101,7 @@ class Digest : public Walk {
   void pointer(std::uint64_t address, TypeIndex element) {
     const Target target = index_.find(address);
     number('P' + target.kind);
-    if (target.kind == Target::kFunction) text(image_.functions[target.index].name);
+    if (target.kind == Target::kFunction) text(canonical_name(image_.functions[target.index].name));
     if (target.kind == Target::kForeign) text(image_.foreign[target.index].name);
     if (target.kind != Target::kObject) return;
     const Object& object = image_.objects[target.index];
@@ -134,8 +137,8 @@ class Printer : public Walk {
     text_ = "member " + std::to_string(image_.member) + ", " + shown(image_.target) + ", written by shadowib " +
             shown(image_.version) + " at visit " + std::to_string(image_.visits) + " of a site\n";
     for (const FrameState& frame : image_.frames)
-      text_ += "frame " + shown(image_.functions[frame.function].name) + "(), line " + std::to_string(frame.line) +
-               ", in its call of " + shown(frame.callee) + "\n";
+      text_ += "frame " + shown(function_text(image_.functions[frame.function].name)) + ", line " +
+               std::to_string(frame.line) + ", in its call of " + shown(readable_name(frame.callee)) + "\n";
     for (std::uint32_t root : roots(image_)) whole(image_.objects[root]);
     for (const Object& object : image_.objects) {
       if (object.kind == kObjectHeap) whole(object);
@@ -186,7 +189,7 @@ class Printer : public Walk {
       case Target::kNull:
         return "null";
       case Target::kFunction:
-        return shown(image_.functions[target.index].name) + "()";
+        return shown(function_text(image_.functions[target.index].name));
       case Target::kForeign:
         return shown(image_.foreign[target.index].name) + " of a library";
       case Target::kNowhere:

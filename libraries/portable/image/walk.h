@@ -50,6 +50,13 @@ class Walk {
   void one(TypeIndex index, const unsigned char* bytes) {
     const LayoutType& type = layouts_[index];
     if (is_list(type)) return list(type.element, type.count, bytes, true);
+    if (is_choice(type)) {
+      const LayoutMember& member = type.members[chosen(type, bytes)];
+      if (!wanted(member.type)) return;
+      enter(member.name, 0);
+      one(member.type, bytes);
+      return leave();
+    }
     if (type.kind != kTypeStruct) return value(index, bytes, 0, 0);
     for (const LayoutMember& member : type.members) {
       if (layouts_[member.type].size == 0 || !wanted(member.type)) continue;

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "libraries/portable/image/image.h"
 #include "libraries/portable/runtime/registry.h"
 
 namespace shadowib::portable {
@@ -26,7 +27,7 @@ struct StackWalk {
 
 std::string name_of(const void* code) {
   Dl_info info = {};
-  if (dladdr(code, &info) && info.dli_sname) return std::string(info.dli_sname) + "()";
+  if (dladdr(code, &info) && info.dli_sname) return function_text(info.dli_sname);
   return info.dli_fname ? std::string("a function of ") + info.dli_fname : "unknown code";
 }
 
@@ -41,8 +42,8 @@ _Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
   const void* start = _Unwind_FindEnclosingFunction(code - 1);
   const Function* function = start ? function_at(start) : nullptr;
   if (!has_sites(function)) {
-    walk.reason = name_of(code - 1) + " called " + (walk.inner ? walk.inner->name : "a site") +
-                  "(), and was not compiled by shadowib-cc: its frame cannot be left";
+    walk.reason = name_of(code - 1) + " called " + (walk.inner ? function_text(walk.inner->name) : "a site()") +
+                  ", and was not compiled by shadowib-cc: its frame cannot be left";
     return _URC_NORMAL_STOP;
   }
   walk.inner = function;

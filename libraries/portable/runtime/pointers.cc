@@ -43,11 +43,14 @@ class PointerCheck : public Walk {
       foreign(name, reinterpret_cast<std::uintptr_t>(stream));
   }
 
+  // Variables first: a refusal then names one rather than a block that it leads to.
   void all() {
-    for (std::size_t i = 0; i < state_.image.objects.size(); i++) {
-      now_ = &state_.image.objects[i];
-      if (now_->data == kNoData) continue;
-      object(now_->type, state_.memory[i], value_bytes(state_.image, *now_));
+    for (const bool blocks : {false, true}) {
+      for (std::size_t i = 0; i < state_.image.objects.size(); i++) {
+        now_ = &state_.image.objects[i];
+        if (now_->data == kNoData || (now_->kind == kObjectHeap) != blocks) continue;
+        object(now_->type, state_.memory[i], value_bytes(state_.image, *now_));
+      }
     }
   }
 
@@ -82,7 +85,7 @@ class PointerCheck : public Walk {
     if (type.kind == kTypePointer) return pointer(type, at);
     if (type.kind == kTypeUnion && plain_union(layouts_, type)) return;
     for (std::uint64_t i = 0; i < type.size; i++) {
-      if (at[i]) refuse("bytes of " + type_name(layouts_, index) + ", whose meaning is not known");
+      if (at[i]) refuse(bytes_of(layouts_, index));
     }
   }
 

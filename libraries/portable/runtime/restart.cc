@@ -13,6 +13,7 @@
 #include "libraries/portable/runtime/heap.h"
 #include "libraries/portable/runtime/options.h"
 #include "libraries/portable/runtime/state.h"
+#include "libraries/portable/runtime/statics.h"
 #include "libraries/portable/runtime/twins.h"
 
 namespace shadowib::portable {
@@ -48,11 +49,8 @@ class Restart {
         converter_(image_.layouts, state_.image.layouts) {
     add_program(state_, states_);
     check_sources();
-    for (std::size_t i = 0; i < state_.functions.size(); i++) {
-      const FunctionName& name = state_.image.functions[i];
-      functions_.emplace(FunctionKey{module_file(state_.image, name.module), name.file, name.name},
-                         state_.functions[i]);
-    }
+    for (const FunctionName& name : state_.image.functions) our_functions_.add(function_key(state_.image, name));
+    for (const FunctionName& name : image_.functions) their_functions_.add(function_key(image_, name));
     homes_.resize(image_.objects.size());
     make_frames();
     make_globals();
@@ -109,7 +107,7 @@ class Restart {
     for (const FunctionName& now : state_.image.functions) {
       for (const FunctionName& then : image_.functions) {
         if (now.file == file && then.file == file && now.name == then.name && now.source_hash != then.source_hash)
-          return ": " + now.name + "() differs";
+          return ": " + function_text(now.name) + " differs";
       }
     }
     return "";
@@ -122,14 +120,16 @@ class Restart {
     for (std::size_t i = 0; i < image_.frames.size(); i++) {
       const FrameState& old = image_.frames[i];
       const FunctionName& name = image_.functions[old.function];
-      const Function* function = find_function(name);
+      const Function* function = find_function(old.function);
       if (!function || old.site >= function->site_count)
-        throw Refused{"the program has no such call in " + name.name + "() as the image: it was compiled otherwise"};
+        throw Refused{"the program has no such call in " + function_text(name.name) +
+                      " as the image: it was compiled otherwise"};
       const Site* site = function->sites[old.site];
       if (function->site_count != old.sites || site->line != old.line ||
-          (site->callee ? site->callee : "") != old.callee)
-        throw Refused{"the image's call of " + old.callee + "() at line " + std::to_string(old.line) + " of " +
-                      name.name + "() is another one in the program: it was compiled otherwise"};
+          canonical_name(site->callee ? site->callee : "") != canonical_name(old.callee))
+        throw Refused{"the image's call of " + function_text(old.callee) + " at line " + std::to_string(old.line) +
+                      " of " + function_text(name.name) +
+                      " is another one in the program: it was compiled otherwise"};
       Frame frame;
       frame.site = site;
       frame.buffer.reset(new unsigned char[site->buffer_size + 16]());
@@ -138,9 +138,9 @@ class Restart {
     }
   }
 
-  const Function* find_function(const FunctionName& wanted) const {
-    auto found = functions_.find({module_file(image_, wanted.module), wanted.file, wanted.name});
-    return found == functions_.end() ? nullptr : found->second;
+  const Function* find_function(std::uint32_t wanted) const {
+    const std::size_t found = their_functions_.match(wanted, our_functions_);
+    return found == kNone ? nullptr : state_.functions[found];
   }
 
   // Variables by name and line; those without a name by their order.
@@ -168,8 +168,8 @@ class Restart {
       ours.erase(found);
     }
     if (!ours.empty())
-      throw Refused{"a variable " + std::get<0>(ours.begin()->first) + " of " + site.function->name +
-                    "() lives in the program and not in the image: it was compiled otherwise"};
+      throw Refused{"a variable " + std::get<0>(ours.begin()->first) + " of " + function_text(site.function->name) +
+                    " lives in the program and not in the image: it was compiled otherwise"};
   }
 
   void make_globals() {
@@ -263,7 +263,7 @@ class Restart {
         return 0;
       case Target::kFunction: {
         const FunctionName& name = image_.functions[target.index];
-        const Function* function = find_function(name);
+        const Function* function = find_function(target.index);
         if (!function) throw Refused{"the program has no function " + name.name + " that a pointer leads to"};
         return reinterpret_cast<std::uintptr_t>(function->address);
       }
@@ -318,7 +318,7 @@ class Restart {
   std::vector<FrameWork> frames_;                                         // of each frame, innermost first
   std::map<std::pair<std::size_t, std::uint32_t>, std::uint32_t> slots_;  // frame and slot here -> object there
   std::vector<PointerPlace> later_;
-  std::map<FunctionKey, const Function*> functions_;
+  Twins<FunctionKey> our_functions_, their_functions_;
   std::size_t entered_ = 0;
   std::uint64_t nowhere_ = 0;
   std::string first_nowhere_;
@@ -339,6 +339,7 @@ void or_end(Work work) {
 }  // namespace
 
 std::uint64_t begin_restart(const std::string& path, bool exact) {
+  note_statics();
   restart = new Restart(path, exact);
   return restart->visits();
 }
@@ -351,6 +352,7 @@ void restart_frame(Frame& frame) {
 
 void end_restart() {
   or_end([] { restart->end(); });
+  register_statics();
   delete restart;
   restart = nullptr;
 }

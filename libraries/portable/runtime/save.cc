@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "libraries/portable/image/pages.h"
+#include "libraries/portable/runtime/containers.h"
 #include "libraries/portable/runtime/pointers.h"
 #include "libraries/portable/runtime/state.h"
 
@@ -62,6 +63,7 @@ void save_image(const std::string& directory, std::uint32_t member, std::uint64_
   add_program(state, index);
   add_blocks(state, index);
   add_frames(state, index);
+  settle_containers(state);
   check_pointers(state);
   state.image.member = member, state.image.visits = visits;
   std::uint64_t bytes = 0;

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "libraries/portable/include/shadowib/portable.h"
+#include "libraries/portable/runtime/exceptions.h"
 #include "libraries/portable/runtime/foreign.h"
 #include "libraries/portable/runtime/frames.h"
 #include "libraries/portable/runtime/job.h"
@@ -81,6 +82,7 @@ std::string reason_to_stay(const void* begin) {
   if (!run.main_function) return "main() was not compiled by shadowib-cc";
   if (getpid() != run.process) return "this process is a child that the program forked";
   if (std::string reason = other_threads(); !reason.empty()) return reason;
+  if (std::string reason = exception_at_hand(); !reason.empty()) return reason;
   return foreign_frame(begin, run.main_function, &run.depth_bytes);
 }
 
@@ -123,6 +125,7 @@ void end_enter() {
 // With the stack left: output that the program has made is out, so a restart does not make it again.
 void save() {
   run.save = false;
+  flush_streams();
   std::fflush(nullptr);
   try {
     if (!options().directory.empty()) save_image(options().directory, options().member, run.visits);
@@ -171,7 +174,7 @@ void visit(const void* caller, bool due) {
 
 using namespace shadowib::portable;
 
-extern "C" [[gnu::noinline]] void shadowib_portable_site(void) {
+extern "C" [[gnu::noinline]] void shadowib_portable_site(void) noexcept {
   const void* caller = __builtin_return_address(0);
   if (shadowib_portable_mode == kModeEnter) {
     const bool first = restarting();
@@ -184,10 +187,10 @@ extern "C" [[gnu::noinline]] void shadowib_portable_site(void) {
   visit(caller, has_order() || checkpoint_due());
 }
 
-extern "C" void shadowib_portable_due(void) { run.asked = true; }
-extern "C" unsigned long shadowib_portable_refusals(void) { return run.refusals; }
-extern "C" unsigned long shadowib_portable_leaves(void) { return run.leaves; }
-extern "C" int shadowib_portable_restarted(void) { return run.restarted; }
+extern "C" void shadowib_portable_due(void) noexcept { run.asked = true; }
+extern "C" unsigned long shadowib_portable_refusals(void) noexcept { return run.refusals; }
+extern "C" unsigned long shadowib_portable_leaves(void) noexcept { return run.leaves; }
+extern "C" int shadowib_portable_restarted(void) noexcept { return run.restarted; }
 
 extern "C" int shadowib_portable_run(int (*thunk)(int, char**, char**), const void* main_function, int argc,
                                      char** argv, char** envp) {

@@ -12,8 +12,8 @@ namespace {
 
 const Type kCharacter = {"char", kTypeChar, kFloatNone, 1, 0, nullptr, nullptr};
 const Type kText = {"a pointer", kTypePointer, kFloatNone, sizeof(char*), 0, &kCharacter, nullptr};
-const Allocation kArgument = {&kCharacter, "the command line", 1, 0};
-const Allocation kArguments = {&kText, "the command line", 2, 0};
+const Allocation kArgument = {&kCharacter, "the command line", nullptr, 1, 0};
+const Allocation kArguments = {&kText, "the command line", nullptr, 2, 0};
 
 std::string text_of(const char* text) { return text ? text : ""; }
 
@@ -83,7 +83,8 @@ std::uint32_t StateIndex::allocation(const Allocation* allocation, std::uint32_t
   auto& list = state_.image.allocations;
   auto [found, fresh] = allocations_.try_emplace(allocation, static_cast<std::uint32_t>(list.size()));
   if (fresh) {
-    list.push_back({text_of(allocation->file), allocation->line, allocation->column, type(allocation->type), module});
+    list.push_back({text_of(allocation->file), text_of(allocation->function), allocation->line, allocation->column,
+                    type(allocation->type), module});
     state_.allocations.push_back(allocation);
   }
   return found->second;

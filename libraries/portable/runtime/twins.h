@@ -1,5 +1,5 @@
 // Pairs names of an image with those of the program: functions, variables and allocations, which are unique only by
-// module, file and name together.
+// module, file and name together. Names of C++ are paired by what is equal on every architecture.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "libraries/portable/image/image.h"
+#include "libraries/portable/image/names.h"
 
 namespace shadowib::portable {
 
@@ -19,14 +20,18 @@ inline std::string module_file(const Image& image, std::uint32_t module) {
 
 using FunctionKey = std::tuple<std::string, std::string, std::string>;
 using GlobalKey = std::tuple<std::uint32_t, std::string, std::string, std::string>;
-using AllocationKey = std::tuple<std::string, std::string, std::uint32_t, std::uint32_t>;
+using AllocationKey = std::tuple<std::string, std::string, std::string, std::uint32_t, std::uint32_t>;
+
+inline FunctionKey function_key(const Image& image, const FunctionName& function) {
+  return {module_file(image, function.module), function.file, canonical_name(function.name)};
+}
 
 inline GlobalKey global_key(const Image& image, const Object& object) {
-  return {object.kind, module_file(image, object.module), object.file, object.name};
+  return {object.kind, module_file(image, object.module), object.file, canonical_name(object.name)};
 }
 
 inline AllocationKey allocation_key(const Image& image, const AllocationSite& site) {
-  return {module_file(image, site.module), site.file, site.line, site.column};
+  return {module_file(image, site.module), site.file, canonical_name(site.function), site.line, site.column};
 }
 
 constexpr std::size_t kNone = ~std::size_t{0};

@@ -67,7 +67,7 @@ class ManPages(unittest.TestCase):
         help_text = subprocess.run([COMMAND, "--help"], check=True, capture_output=True, text=True).stdout
         listed = set(re.findall(r"^  ([a-z]+)  ", help_text[help_text.index("Commands:"):], re.M))
         self.assertEqual(listed, set(COMMANDS))
-        pages = {p.stem for p in MAN.glob("shadowib-*.1")} - {"shadowib-pingpong", "shadowib-storm", "shadowib-cc", "shadowib-values"}
+        pages = {p.stem for p in MAN.glob("shadowib-*.1")} - {"shadowib-pingpong", "shadowib-storm", "shadowib-cc", "shadowib-c++", "shadowib-values"}
         self.assertEqual(pages, {f"shadowib-{c}" for c in COMMANDS})
 
     def test_exit_codes_agree(self):

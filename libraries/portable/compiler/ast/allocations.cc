@@ -21,12 +21,19 @@ class Typer : public clang::RecursiveASTVisitor<Typer> {
 
   // Lists of initial values have their conversions in the form that the compiler makes of them.
   bool shouldVisitImplicitCode() const { return true; }
+  bool shouldVisitTemplateInstantiations() const { return true; }
 
   // Before code of any caller is generated: a function that returns void* may allocate.
   bool VisitFunctionDecl(clang::FunctionDecl* function) {
     if (function->getReturnType()->isVoidPointerType() && !function->hasAttr<clang::MSAllocatorAttr>())
       function->addAttr(clang::MSAllocatorAttr::CreateImplicit(context_));
     return true;
+  }
+
+  // The compiler declares operator new by itself.
+  bool VisitCallExpr(clang::CallExpr* call) {
+    clang::FunctionDecl* callee = call->getDirectCallee();
+    return !callee || VisitFunctionDecl(callee);
   }
 
   bool VisitVarDecl(clang::VarDecl* variable) {

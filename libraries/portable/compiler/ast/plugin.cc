@@ -2,6 +2,7 @@
 #include <clang/AST/AST.h>
 #include <clang/AST/ASTConsumer.h>
 #include <clang/AST/Attr.h>
+#include <clang/AST/Mangle.h>
 #include <clang/AST/RecursiveASTVisitor.h>
 #include <clang/Basic/SourceManager.h>
 #include <clang/Frontend/CompilerInstance.h>
@@ -15,6 +16,7 @@
 #include <string>
 
 #include "libraries/portable/compiler/ast/allocations.h"
+#include "libraries/portable/compiler/ast/records.h"
 #include "libraries/portable/compiler/facts.h"
 
 namespace shadowib::portable::compiler {
@@ -80,55 +82,114 @@ bool annotated(const clang::FunctionDecl* function, llvm::StringRef text) {
   return false;
 }
 
+// The names by which the linker knows a function or variable: several of a constructor, none of a template.
+class LinkerNames {
+ public:
+  explicit LinkerNames(clang::ASTContext& context) : names_(context), cplusplus_(context.getLangOpts().CPlusPlus) {}
+
+  std::vector<std::string> of(const clang::NamedDecl* declaration) {
+    if (!cplusplus_) {
+      if (const auto* label = declaration->getAttr<clang::AsmLabelAttr>()) return {label->getLabel().str()};
+      return {declaration->getNameAsString()};
+    }
+    const auto* function = llvm::dyn_cast<clang::FunctionDecl>(declaration);
+    if (declaration->isTemplated() || (function && function->getType()->isUndeducedType())) return {};
+    if (llvm::isa<clang::CXXDeductionGuideDecl>(declaration)) return {};
+    if (const auto* member = llvm::dyn_cast<clang::CXXMethodDecl>(declaration)) {
+      // Only constructors and destructors have several.
+      if (llvm::isa<clang::CXXConstructorDecl>(member) || llvm::isa<clang::CXXDestructorDecl>(member))
+        return names_.getAllManglings(declaration);
+    }
+    return {names_.getName(declaration)};
+  }
+
+ private:
+  clang::ASTNameGenerator names_;
+  bool cplusplus_;
+};
+
 class Visitor : public clang::RecursiveASTVisitor<Visitor> {
  public:
-  explicit Visitor(clang::CompilerInstance& compiler) : compiler_(compiler) {}
+  explicit Visitor(clang::CompilerInstance& compiler)
+      : compiler_(compiler), names_(compiler.getASTContext()), cplusplus_(compiler.getLangOpts().CPlusPlus) {}
+
+  bool shouldVisitTemplateInstantiations() const { return true; }
 
   bool VisitFunctionDecl(clang::FunctionDecl* function) {
-    auto& context = compiler_.getASTContext();
-    std::string name = function->getNameAsString();
-    if (const auto* label = function->getAttr<clang::AsmLabelAttr>()) name = label->getLabel().str();
-    bool system = context.getSourceManager().isInSystemHeader(function->getLocation());
-    if (annotated(function, "shadowib_may_site")) {
-      facts().may_site.insert(name);
-    } else if (annotated(function, "shadowib_no_site") || system) {
-      facts().no_site.insert(name);
-    }
-    if (function->doesThisDeclarationHaveABody()) {
-      if (system) facts().in_system.insert(name);
-      if (!system) facts().function_hash[name] = source_hash(function, compiler_);
+    const bool system = in_system(function);
+    const bool body = function->doesThisDeclarationHaveABody();
+    const std::uint64_t hash = body && !system ? source_hash(function, compiler_) : 0;
+    if (hash && !function->isTemplateInstantiation()) hash_source(function, hash);
+    for (const std::string& name : names_.of(function)) {
+      if (annotated(function, "shadowib_may_site")) {
+        facts().may_site.insert(name);
+      } else if (annotated(function, "shadowib_no_site") || (system && !cplusplus_)) {
+        facts().no_site.insert(name);
+      }
+      // Code of a header of C++ may call the program's: its calls tell whether it reaches a site.
+      if (system && (body || cplusplus_)) facts().in_system.insert(name);
+      if (body && !system) facts().function_hash[name] = hash;
     }
     return true;
   }
 
   bool VisitVarDecl(clang::VarDecl* variable) {
-    const auto& context = compiler_.getASTContext();
     const bool defined =
         variable->hasGlobalStorage() && variable->isThisDeclarationADefinition() != clang::VarDecl::DeclarationOnly;
-    if (defined && !context.getSourceManager().isInSystemHeader(variable->getLocation()))
-      facts().global_hash[variable->getNameAsString()] = source_hash(variable, compiler_);
+    if (!defined || in_system(variable)) return true;
+    const std::uint64_t hash = source_hash(variable, compiler_);
+    if (!clang::isTemplateInstantiation(variable->getTemplateSpecializationKind())) hash_source(variable, hash);
+    for (const std::string& name : names_.of(variable)) facts().global_hash[name] = hash;
     return true;
   }
 
  private:
+  bool in_system(const clang::Decl* declaration) const {
+    return compiler_.getSourceManager().isInSystemHeader(declaration->getLocation());
+  }
+
+  // By a name that is equal on every architecture. What lies in a function is of its text.
+  void hash_source(const clang::NamedDecl* declaration, std::uint64_t hash) const {
+    if (!cplusplus_ || declaration->getParentFunctionOrMethod()) return;
+    facts().source_hash.insert(declaration->getQualifiedNameAsString() + "=" + std::to_string(hash));
+  }
+
   clang::CompilerInstance& compiler_;
+  LinkerNames names_;
+  bool cplusplus_;
 };
 
 class Consumer : public clang::ASTConsumer {
  public:
-  explicit Consumer(clang::CompilerInstance& compiler) : compiler_(compiler), visitor_(compiler) {}
+  explicit Consumer(clang::CompilerInstance& compiler) : compiler_(compiler) {}
 
   bool HandleTopLevelDecl(clang::DeclGroupRef group) override {
+    const bool cplusplus = compiler_.getLangOpts().CPlusPlus;
     for (clang::Decl* declaration : group) {
       type_allocations(compiler_, declaration);
-      visitor_.TraverseDecl(declaration);
+      if (!cplusplus) visitor().TraverseDecl(declaration);
     }
     return true;
   }
 
+  // Members and instances of templates are all there now. Code for most of them is made behind this.
+  void HandleTranslationUnit(clang::ASTContext& context) override {
+    if (!context.getLangOpts().CPlusPlus || compiler_.getDiagnostics().hasErrorOccurred()) return;
+    facts().cplusplus = true;
+    clang::Decl* all = context.getTranslationUnitDecl();
+    type_allocations(compiler_, all);
+    visitor().TraverseDecl(all);
+    mark_records(compiler_);
+  }
+
  private:
+  Visitor& visitor() {
+    if (!visitor_) visitor_ = std::make_unique<Visitor>(compiler_);
+    return *visitor_;
+  }
+
   clang::CompilerInstance& compiler_;
-  Visitor visitor_;
+  std::unique_ptr<Visitor> visitor_;
 };
 
 class Action : public clang::PluginASTAction {

@@ -6,6 +6,8 @@
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/InstIterator.h>
 #include <llvm/IR/IntrinsicInst.h>
+#include <llvm/IR/MDBuilder.h>
+#include <llvm/Transforms/Utils/BasicBlockUtils.h>
 #include <llvm/Transforms/Utils/Local.h>
 
 #include "libraries/portable/compiler/facts.h"
@@ -41,6 +43,71 @@ void replace(llvm::Module& module, Tables& tables, llvm::CallInst& call, llvm::S
   call.eraseFromParent();
 }
 
+// `new`: the name is that of operator new. The runtime gives null if it has no memory; then the original call throws.
+bool makes_new(llvm::StringRef name) { return name.startswith("_Znw") || name.startswith("_Zna"); }
+
+void replace_new(llvm::Module& module, Tables& tables, llvm::CallBase& call) {
+  const bool aligned = call.arg_size() > 1 && call.getArgOperand(1)->getType()->isIntegerTy();
+  llvm::IRBuilder<> builder(&call);
+  llvm::Value* size = call.getArgOperand(0);
+  llvm::Value* alignment = aligned ? call.getArgOperand(1) : llvm::ConstantInt::get(size->getType(), 16);
+  llvm::Constant* table = tables.allocation(call, noted_type(call));
+  auto callee = module.getOrInsertFunction(
+      "shadowib_portable_aligned_alloc",
+      llvm::FunctionType::get(call.getType(), {size->getType(), size->getType(), table->getType()}, false));
+  auto* made = builder.CreateCall(callee, {alignment, size, table});
+  made->addFnAttr(llvm::Attribute::NoUnwind);
+  auto* none = builder.CreateIsNull(made);
+  llvm::BasicBlock* before = call.getParent();
+  llvm::BasicBlock *slow = nullptr, *on = nullptr;
+  if (auto* invoke = llvm::dyn_cast<llvm::InvokeInst>(&call)) {
+    slow = llvm::SplitBlock(before, invoke);
+    llvm::BasicBlock* target = invoke->getNormalDest();
+    on = llvm::BasicBlock::Create(module.getContext(), "new", call.getFunction(), target);
+    llvm::BranchInst::Create(target, on);
+    target->replacePhiUsesWith(slow, on);
+    invoke->setNormalDest(on);
+  } else {
+    slow = llvm::SplitBlock(before, &call);
+    on = llvm::SplitBlock(slow, call.getNextNode());
+  }
+  before->getTerminator()->eraseFromParent();
+  llvm::BranchInst::Create(slow, on, none, before)
+      ->setMetadata(llvm::LLVMContext::MD_prof,
+                    llvm::MDBuilder(module.getContext()).createBranchWeights(1, 1U << 20));
+  auto* either = llvm::PHINode::Create(call.getType(), 2, "", &on->front());
+  call.replaceAllUsesWith(either);
+  either->addIncoming(made, before);
+  either->addIncoming(&call, slow);
+}
+
+void replace_delete(llvm::Module& module, llvm::CallBase& call) {
+  llvm::IRBuilder<> builder(&call);
+  auto callee = module.getOrInsertFunction(
+      "shadowib_portable_free", llvm::FunctionType::get(builder.getVoidTy(), {builder.getInt8PtrTy()}, false));
+  builder.CreateCall(callee, {call.getArgOperand(0)})->addFnAttr(llvm::Attribute::NoUnwind);
+  if (auto* invoke = llvm::dyn_cast<llvm::InvokeInst>(&call)) {
+    builder.CreateBr(invoke->getNormalDest());
+    invoke->getUnwindDest()->removePredecessor(invoke->getParent());
+  }
+  call.eraseFromParent();
+}
+
+void type_new(llvm::Module& module, Tables& tables) {
+  std::vector<llvm::CallBase*> made, ended;
+  for (llvm::Function& function : module) {
+    for (llvm::Instruction& instruction : llvm::instructions(function)) {
+      auto* call = llvm::dyn_cast<llvm::CallBase>(&instruction);
+      const llvm::Function* callee = call ? call->getCalledFunction() : nullptr;
+      if (!callee || !callee->isDeclaration()) continue;
+      if (makes_new(callee->getName())) made.push_back(call);
+      if (callee->getName().startswith("_ZdlPv") || callee->getName().startswith("_ZdaPv")) ended.push_back(call);
+    }
+  }
+  for (llvm::CallBase* call : made) replace_new(module, tables, *call);
+  for (llvm::CallBase* call : ended) replace_delete(module, *call);
+}
+
 // The callee returns void*, and may be a wrapper of malloc: it is told the type.
 void hint(llvm::Module& module, Tables& tables, llvm::CallInst& call) {
   llvm::IRBuilder<> builder(&call);
@@ -65,6 +132,7 @@ void type_heap(llvm::Module& module, Tables& tables) {
       if (!call || call->isMustTailCall()) continue;
       auto* callee = call->getCalledFunction();
       const std::string name = callee ? callee->getName().str() : "";
+      if (makes_new(name)) continue;
       if (callee && callee->isDeclaration() && allocates(name)) {
         allocations.emplace_back(call, name);
       } else if (noted_type(*call) && !facts().no_site.count(name)) {
@@ -74,6 +142,7 @@ void type_heap(llvm::Module& module, Tables& tables) {
   }
   for (auto& [call, name] : hints) hint(module, tables, *call);
   for (auto& [call, name] : allocations) replace(module, tables, *call, name);
+  if (facts().cplusplus) type_new(module, tables);
   llvm::Function* released = module.getFunction("free");
   if (released && released->isDeclaration() && !released->use_empty()) {
     auto ours = module.getOrInsertFunction("shadowib_portable_free", released->getFunctionType());
@@ -108,12 +177,17 @@ void pad_globals(llvm::Module& module) {
   }
 }
 
+// What a reference or a list of initial values leads to: it has no name, and pointers past its end.
+static bool kept_alive(const llvm::AllocaInst& place) {
+  return facts().cplusplus && place.getName().startswith("ref.tmp");
+}
+
 void pad_locals(llvm::Function& function) {
   std::vector<llvm::AllocaInst*> arrays;
   for (llvm::Instruction& instruction : function.getEntryBlock()) {
     auto* place = llvm::dyn_cast<llvm::AllocaInst>(&instruction);
     if (place && (place->getAllocatedType()->isArrayTy() || place->getAllocatedType()->isStructTy()) &&
-        !place->isArrayAllocation() && !llvm::FindDbgAddrUses(place).empty())
+        !place->isArrayAllocation() && (!llvm::FindDbgAddrUses(place).empty() || kept_alive(*place)))
       arrays.push_back(place);
   }
   auto& context = function.getContext();

@@ -4,6 +4,7 @@
 #include <llvm/ADT/DenseMap.h>
 #include <llvm/ADT/SmallVector.h>
 #include <llvm/Analysis/TargetLibraryInfo.h>
+#include <llvm/IR/DebugInfoMetadata.h>
 #include <llvm/IR/Instructions.h>
 #include <llvm/IR/Module.h>
 
@@ -29,6 +30,20 @@ class Reach {
   std::set<const llvm::Function*> reaching_;
 };
 
+// records.cc: which class of C++ each struct of the IR is. In C their names tell.
+class Records {
+ public:
+  // Takes the variables that the AST half made out of the module.
+  explicit Records(llvm::Module& module);
+  // Null: not known.
+  const llvm::DICompositeType* of(const llvm::Type* type) const { return classes_.lookup(type); }
+  // Objects with an identity: a copy of their bytes is no copy. All architectures pass them by address.
+  bool by_reference(const llvm::Type* type) const;
+
+ private:
+  llvm::DenseMap<const llvm::Type*, const llvm::DICompositeType*> classes_;
+};
+
 // One variable of a frame: a place on the stack that has a name, or holds a value between two steps of an expression.
 struct Variable {
   llvm::Value* address = nullptr;  // an alloca, or a parameter that the ABI passes in memory
@@ -44,7 +59,8 @@ std::vector<std::set<unsigned>> live_at_begin(llvm::Function& function, const st
 
 // frames.cc: one call that may reach a site, once its block ends behind it.
 struct SiteCall {
-  llvm::CallInst* call = nullptr;
+  llvm::CallBase* call = nullptr;
+  llvm::BasicBlock* last = nullptr;  // where the call's normal way goes on to `after`
   llvm::BasicBlock* after = nullptr;
   llvm::AllocaInst* result = nullptr;  // null: no result, or it is not read
   llvm::AllocaInst* callee = nullptr;  // of a call by pointer
@@ -57,7 +73,7 @@ struct FrameLayout {
   std::vector<Variable> variables;
   std::vector<SiteCall> sites;
 };
-bool prepare_frame(llvm::Function& function, const Reach& reach, FrameLayout& frame);
+bool prepare_frame(llvm::Function& function, const Reach& reach, const Records& records, FrameLayout& frame);
 
 class Tables;
 void write_ways(FrameLayout& frame, Tables& tables);
@@ -70,14 +86,14 @@ void pad_globals(llvm::Module& module);
 void pad_locals(llvm::Function& function);
 
 // temporaries.cc: parameters and results that this architecture passes by address become variables of the function.
-void localise_arguments(llvm::Function& function);
+void localise_arguments(llvm::Function& function, const Records& records);
 // temporaries.cc: of `variables` those without a name, that hold a value only between two steps of an expression; for
 // each of `calls` those that live behind it.
 class Temporaries {
  public:
-  Temporaries(llvm::Function& function, const std::vector<Variable>& variables);
+  Temporaries(llvm::Function& function, const std::vector<Variable>& variables, const Records& records);
   bool is_one(unsigned variable) const { return uses_.count(variable) != 0; }
-  std::vector<std::set<unsigned>> live_behind(const std::vector<llvm::CallInst*>& calls);
+  std::vector<std::set<unsigned>> live_behind(const std::vector<SiteCall>& sites);
 
  private:
   enum class Use { kNone, kRead, kWrite };

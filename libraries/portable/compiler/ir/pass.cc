@@ -64,9 +64,10 @@ class Pass : public llvm::PassInfoMixin<Pass> {
                                     " has no debug information; compile it with shadowib-cc");
       return llvm::PreservedAnalyses::all();
     }
+    const Records records(module);
     if (facts().everywhere) add_random_sites(module, facts().everywhere_seed);
     pad_globals(module);
-    Tables tables(module);
+    Tables tables(module, records);
     type_heap(module, tables);
     Reach reach(module);
     std::vector<llvm::Function*> functions;
@@ -75,7 +76,7 @@ class Pass : public llvm::PassInfoMixin<Pass> {
     }
     std::vector<FrameLayout> frames(functions.size());
     for (unsigned i = 0; i < functions.size(); i++) {
-      if (!prepare_frame(*functions[i], reach, frames[i])) frames[i].sites.clear();
+      if (!prepare_frame(*functions[i], reach, records, frames[i])) frames[i].sites.clear();
     }
     for (FrameLayout& frame : frames) {
       if (frame.sites.empty()) continue;

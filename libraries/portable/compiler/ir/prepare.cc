@@ -1,6 +1,9 @@
 // Makes a function ready to be left and entered: each call that may reach a site ends its block, and each value that
 // is used in another block has a place on the stack. Optimisation turns these places into registers again.
 #include <llvm/Analysis/CaptureTracking.h>
+#include <llvm/Analysis/ValueTracking.h>
+#include <llvm/Demangle/Demangle.h>
+#include <llvm/IR/CFG.h>
 #include <llvm/IR/DiagnosticInfo.h>
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/InlineAsm.h>
@@ -28,7 +31,6 @@ bool touches_memory(const llvm::InlineAsm& code) {
 
 // What cannot be carried over a leave, whether or not it lives then.
 const char* refused(const llvm::Instruction& instruction, const Reach& reach) {
-  if (llvm::isa<llvm::InvokeInst>(instruction)) return "an exception may pass here; C++ exceptions are not supported";
   if (llvm::isa<llvm::IndirectBrInst>(instruction))
     return "the address of a label is taken; it means nothing after a restart";
   if (llvm::isa<llvm::CallBrInst>(instruction)) return "asm goto is not supported";
@@ -47,6 +49,8 @@ const char* refused(const llvm::Instruction& instruction, const Reach& reach) {
   if (call->getIntrinsicID() == llvm::Intrinsic::vastart)
     return "va_start in a function that may reach a site; mark the functions that it calls SHADOWIB_NO_SITE, if they "
            "never reach one";
+  if (call->getIntrinsicID() == llvm::Intrinsic::coro_begin)
+    return "a coroutine that may reach a site; its variables are not on the stack";
   if (reach.may_reach(*call)) {
     if (call->isMustTailCall()) return "a musttail call may reach a site";
     for (unsigned i = 0; i < call->arg_size(); i++) {
@@ -100,18 +104,88 @@ void demote_values(llvm::Function& function) {
   for (llvm::Instruction* value : values) llvm::DemoteRegToStack(*value, false, at);
 }
 
+// Where the normal way of a call goes on.
+llvm::Instruction* behind(llvm::CallBase& call) {
+  auto* invoke = llvm::dyn_cast<llvm::InvokeInst>(&call);
+  return invoke ? &*invoke->getNormalDest()->getFirstInsertionPt() : call.getNextNode();
+}
+
+// The normal way of each call that an exception may pass begins with a block of its own.
+void own_ways(llvm::Function& function) {
+  std::vector<llvm::InvokeInst*> invokes;
+  for (llvm::Instruction& instruction : llvm::instructions(function)) {
+    if (auto* invoke = llvm::dyn_cast<llvm::InvokeInst>(&instruction)) invokes.push_back(invoke);
+  }
+  for (llvm::InvokeInst* invoke : invokes) {
+    llvm::BasicBlock* target = invoke->getNormalDest();
+    auto* way = llvm::BasicBlock::Create(function.getContext(), "way", &function, target);
+    llvm::BranchInst::Create(target, way)->setDebugLoc(invoke->getDebugLoc());
+    target->replacePhiUsesWith(invoke->getParent(), way);
+    invoke->setNormalDest(way);
+  }
+}
+
+bool destroys(const llvm::CallBase& call) {
+  const llvm::Function* callee = call.getCalledFunction();
+  if (!callee || !(callee->getName().endswith("D1Ev") || callee->getName().endswith("D2Ev"))) return false;
+  llvm::ItaniumPartialDemangler name;  // a method may be called `byD1`
+  return !name.partialDemangle(callee->getName().str().c_str()) && name.isCtorOrDtor();
+}
+
+// Pointers of objects that have ended lead to memory that may have become something else.
+void clear_destroyed(llvm::Function& function) {
+  std::vector<std::pair<llvm::CallBase*, llvm::AllocaInst*>> ends;
+  for (llvm::Instruction& instruction : llvm::instructions(function)) {
+    auto* call = llvm::dyn_cast<llvm::CallBase>(&instruction);
+    if (!call || call->arg_size() == 0 || !destroys(*call)) continue;
+    if (auto* place = llvm::dyn_cast<llvm::AllocaInst>(call->getArgOperand(0)->stripPointerCasts()))
+      ends.emplace_back(call, place);
+  }
+  const auto& layout = function.getParent()->getDataLayout();
+  for (auto& [call, place] : ends) {
+    llvm::Type* type = call->getArgOperand(0)->getType()->getPointerElementType();
+    if (place->isArrayAllocation() || !type->isSized()) continue;
+    llvm::IRBuilder<> builder(behind(*call));
+    builder.CreateMemSet(place, builder.getInt8(0), layout.getTypeAllocSize(type).getFixedSize(), place->getAlign());
+  }
+}
+
+// The same of arrays, whose elements end in a loop that clang makes.
+void clear_destroyed_arrays(llvm::Function& function) {
+  std::vector<std::pair<llvm::BasicBlock*, llvm::AllocaInst*>> ends;
+  for (llvm::Instruction& instruction : llvm::instructions(function)) {
+    auto* past = llvm::dyn_cast<llvm::PHINode>(&instruction);
+    if (!past || !past->getName().startswith("arraydestroy.elementPast")) continue;
+    for (unsigned i = 0; i < past->getNumIncomingValues(); i++) {
+      auto* place = llvm::dyn_cast<llvm::AllocaInst>(
+          const_cast<llvm::Value*>(llvm::getUnderlyingObject(past->getIncomingValue(i))));
+      if (!place || place->isArrayAllocation()) continue;
+      for (llvm::BasicBlock* last : llvm::predecessors(past->getParent()))
+        for (llvm::BasicBlock* next : llvm::successors(last))
+          if (next->getName().startswith("arraydestroy.done")) ends.emplace_back(next, place);
+    }
+  }
+  const auto& layout = function.getParent()->getDataLayout();
+  for (auto& [block, place] : ends) {
+    llvm::IRBuilder<> builder(&*block->getFirstInsertionPt());
+    const auto bytes = layout.getTypeAllocSize(place->getAllocatedType()).getFixedSize();
+    builder.CreateMemSet(place, builder.getInt8(0), bytes, place->getAlign());
+  }
+}
+
 // A struct that a call may make elsewhere than in a variable of this frame: the frame that is entered could not tell
 // the callee where.
-void own_result(llvm::CallInst& call) {
+void own_result(llvm::CallBase& call, const Records& records) {
   for (unsigned i = 0; i < call.arg_size(); i++) {
     if (!call.paramHasAttr(i, llvm::Attribute::StructRet)) continue;
     llvm::Value* target = call.getArgOperand(i);
     if (llvm::isa<llvm::AllocaInst>(target->stripPointerCasts())) continue;
     llvm::Type* type = call.getParamAttr(i, llvm::Attribute::StructRet).getValueAsType();
+    if (records.by_reference(type)) continue;
     const auto& layout = call.getModule()->getDataLayout();
     auto* room = new llvm::AllocaInst(type, 0, nullptr, layout.getPrefTypeAlign(type), "tmp.result",
                                       &call.getFunction()->getEntryBlock().front());
-    llvm::IRBuilder<> builder(call.getNextNode());
+    llvm::IRBuilder<> builder(behind(call));
     builder.CreateMemCpy(target, call.getParamAlign(i), room, room->getAlign(),
                          layout.getTypeAllocSize(type).getFixedSize());
     call.setArgOperand(i, builder.CreateBitCast(room, target->getType()));
@@ -120,9 +194,10 @@ void own_result(llvm::CallInst& call) {
 
 // A parameter that is used behind a site keeps its value on the stack. Those in memory of the frame are objects
 // themselves.
-void demote_arguments(llvm::Function& function, llvm::BasicBlock* body) {
+void demote_arguments(llvm::Function& function, const Records& records, llvm::BasicBlock* body) {
   for (llvm::Argument& argument : function.args()) {
-    if (argument.hasByValAttr() || argument.hasStructRetAttr()) continue;
+    if (argument.hasByValAttr()) continue;
+    if (argument.hasStructRetAttr() && !records.by_reference(argument.getParamStructRetType())) continue;
     bool beyond = false;
     for (const llvm::User* user : argument.users())
       beyond |= llvm::cast<llvm::Instruction>(user)->getParent() != body;
@@ -190,7 +265,7 @@ void refuse(const llvm::Function& function, const llvm::Instruction* at, const s
   function.getContext().diagnose(Refusal(function, "shadowib: " + text, where));
 }
 
-bool prepare_frame(llvm::Function& function, const Reach& reach, FrameLayout& frame) {
+bool prepare_frame(llvm::Function& function, const Reach& reach, const Records& records, FrameLayout& frame) {
   frame.function = &function;
   bool right = true;
   for (llvm::Instruction& instruction : llvm::instructions(function)) {
@@ -202,21 +277,26 @@ bool prepare_frame(llvm::Function& function, const Reach& reach, FrameLayout& fr
   if (!right) return false;
   llvm::removeUnreachableBlocks(function);
   drop_lifetimes(function);
-  localise_arguments(function);
+  own_ways(function);
+  localise_arguments(function, records);
+  clear_destroyed(function);
+  clear_destroyed_arrays(function);
   pad_locals(function);
   llvm::BasicBlock* body = split_entry(function);
 
-  std::vector<llvm::CallInst*> calls;
+  std::vector<llvm::CallBase*> calls;
   for (llvm::Instruction& instruction : llvm::instructions(function)) {
-    auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
+    auto* call = llvm::dyn_cast<llvm::CallBase>(&instruction);
     if (call && reach.may_reach(*call)) calls.push_back(call);
   }
-  for (llvm::CallInst* call : calls) own_result(*call);
-  for (llvm::CallInst* call : calls) {
+  for (llvm::CallBase* call : calls) own_result(*call, records);
+  for (llvm::CallBase* call : calls) {
     SiteCall site;
     site.call = call;
-    site.after = llvm::SplitBlock(call->getParent(), call->getNextNode());
-    call->setTailCallKind(llvm::CallInst::TCK_NoTail);
+    auto* invoke = llvm::dyn_cast<llvm::InvokeInst>(call);
+    site.last = invoke ? invoke->getNormalDest() : call->getParent();
+    site.after = llvm::SplitBlock(site.last, invoke ? &*site.last->getFirstInsertionPt() : call->getNextNode());
+    if (auto* plain = llvm::dyn_cast<llvm::CallInst>(call)) plain->setTailCallKind(llvm::CallInst::TCK_NoTail);
     frame.sites.push_back(site);
   }
   for (SiteCall& site : frame.sites) {
@@ -224,7 +304,7 @@ bool prepare_frame(llvm::Function& function, const Reach& reach, FrameLayout& fr
       site.result = llvm::DemoteRegToStack(*site.call, false, function.getEntryBlock().getTerminator());
   }
   demote_values(function);
-  demote_arguments(function, body);
+  demote_arguments(function, records, body);
   for (SiteCall& site : frame.sites) {
     llvm::Value* called = site.call->getCalledOperand();
     if (llvm::isa<llvm::Constant>(called)) continue;
@@ -232,7 +312,7 @@ bool prepare_frame(llvm::Function& function, const Reach& reach, FrameLayout& fr
     new llvm::StoreInst(called, site.callee, site.call);
   }
   find_variables(frame);
-  Temporaries temporaries(function, frame.variables);
+  Temporaries temporaries(function, frame.variables, records);
   for (unsigned i = 0; i < frame.variables.size(); i++) {
     if (temporaries.is_one(i)) frame.variables[i].registered = false;
   }
@@ -240,9 +320,7 @@ bool prepare_frame(llvm::Function& function, const Reach& reach, FrameLayout& fr
   std::vector<llvm::BasicBlock*> blocks;
   for (SiteCall& site : frame.sites) blocks.push_back(site.after);
   auto live = live_at_begin(function, frame.variables, blocks);
-  std::vector<llvm::CallInst*> made;
-  for (SiteCall& site : frame.sites) made.push_back(site.call);
-  auto live_temporaries = temporaries.live_behind(made);
+  auto live_temporaries = temporaries.live_behind(frame.sites);
   for (unsigned i = 0; i < frame.sites.size(); i++) {
     SiteCall& site = frame.sites[i];
     for (unsigned j = 0; j < frame.variables.size(); j++) {

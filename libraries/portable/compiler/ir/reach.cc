@@ -14,6 +14,12 @@ const llvm::Function* callee_of(const llvm::CallBase& call) {
   return llvm::dyn_cast<llvm::Function>(call.getCalledOperand()->stripPointerCastsAndAliases());
 }
 
+// What the compiler itself calls: exceptions, guards of static variables.
+bool of_cplusplus(llvm::StringRef name) {
+  return name.startswith("__cxa_") || name.startswith("_Unwind_") || name.startswith("__gxx_") ||
+         name == "_ZSt9terminatev";
+}
+
 }  // namespace
 
 // From the calls that may reach a site whatever the module has, to their callers, to theirs. Looks at each call once.
@@ -22,11 +28,14 @@ Reach::Reach(llvm::Module& module) : libc_(llvm::Triple(module.getTargetTriple()
   std::vector<const llvm::Function*> found;
   for (llvm::Function& function : module) {
     if (function.isDeclaration() || facts().no_site.count(function.getName().str())) continue;
+    const bool in_header = facts().cplusplus && facts().in_system.count(function.getName().str()) != 0;
     for (llvm::Instruction& instruction : llvm::instructions(function)) {
       auto* call = llvm::dyn_cast<llvm::CallBase>(&instruction);
       if (!call || call->isInlineAsm()) continue;
       const llvm::Function* callee = callee_of(*call);
-      const Answer answer = callee ? answer_for(*callee) : Answer::kYes;
+      // A header's call by pointer, as of a facet, rarely reaches one. Its frame refuses the site if it does.
+      const Answer by_pointer = in_header ? Answer::kNo : Answer::kYes;
+      const Answer answer = callee ? answer_for(*callee) : by_pointer;
       if (answer == Answer::kAsItsCode) callers[callee].push_back(&function);
       if (answer == Answer::kYes && reaching_.insert(&function).second) found.push_back(&function);
     }
@@ -54,6 +63,7 @@ Reach::Answer Reach::answer_for(const llvm::Function& callee) const {
   if (facts().may_site.count(name)) return Answer::kYes;
   if (facts().no_site.count(name)) return Answer::kNo;
   if (!callee.isDeclaration() && !callee.isInterposable()) return Answer::kAsItsCode;
+  if (facts().cplusplus && (facts().in_system.count(name) || of_cplusplus(name))) return Answer::kNo;
   llvm::LibFunc known;
   if (callee.isDeclaration() && llvm::TargetLibraryInfo(libc_).getLibFunc(callee, known)) return Answer::kNo;
   return Answer::kYes;

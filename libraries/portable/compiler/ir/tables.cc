@@ -11,8 +11,9 @@
 
 namespace shadowib::portable::compiler {
 
-Tables::Tables(llvm::Module& module)
+Tables::Tables(llvm::Module& module, const Records& records)
     : module_(module),
+      class_records_(records),
       context_(module.getContext()),
       i32_(llvm::Type::getInt32Ty(context_)),
       i64_(llvm::Type::getInt64Ty(context_)),
@@ -27,8 +28,9 @@ Tables::Tables(llvm::Module& module)
   site_type_ = make("shadowib.Site", {p, p, p, i64_, i32_, i32_, i32_, i32_});
   function_type_ = make("shadowib.Function", {p, p, p, p, i64_, i32_, i32_});
   global_type_ = make("shadowib.Global", {p, p, p, p, i64_, i64_, i32_, i32_});
-  allocation_type_ = make("shadowib.Allocation", {p, p, i32_, i32_});
-  module_type_ = make("shadowib.Module", {p, p, p, p, i32_, i32_, i32_, i32_, p, p, i64_});
+  allocation_type_ = make("shadowib.Allocation", {p, p, p, i32_, i32_});
+  static_type_ = make("shadowib.Static", {p, p, p, p});
+  module_type_ = make("shadowib.Module", {p, p, p, p, i32_, i32_, i32_, i32_, p, p, i64_, p, i64_});
   find_records();
 }
 
@@ -115,7 +117,8 @@ llvm::Constant* Tables::function(const FrameLayout& frame) {
   std::vector<llvm::Constant*> sites;
   for (unsigned i = 0; i < frame.sites.size(); i++) sites.push_back(site(frame, i));
   const auto* source = function.getSubprogram();
-  std::string name = source ? source->getName().str() : function.getName().str();
+  const bool by_source = source && !facts().cplusplus;
+  std::string name = by_source ? source->getName().str() : function.getName().str();
   const auto& hashes = facts().function_hash;
   const std::uint64_t hash = hashes.count(name) ? hashes.at(name) : 0;
   functions_table(function)->setInitializer(llvm::ConstantStruct::get(
@@ -126,6 +129,7 @@ llvm::Constant* Tables::function(const FrameLayout& frame) {
 }
 
 llvm::Constant* Tables::allocation(const llvm::CallBase& call, const llvm::DIType* type) {
+  if (llvm::Constant* counted = array_with_count(call, type)) return allocation_table(call, counted);
   const bool sized = type && type->getSizeInBits() > 0;
   return allocation_table(call, sized || (type && llvm::isa<llvm::DIDerivedType>(type)) ? this->type(type) : null());
 }
@@ -139,13 +143,17 @@ llvm::Constant* Tables::allocation_table(const llvm::CallBase& call, llvm::Const
   auto* made = variable(allocation_type_, "shadowib.allocation");
   made->setInitializer(llvm::ConstantStruct::get(
       allocation_type_, {type, file_text(where ? llvm::StringRef(where->getFilename()) : module_.getSourceFileName()),
+                         facts().cplusplus ? text(call.getFunction()->getName()) : null(),
                          small(where ? where.getLine() : 0), small(where ? where.getCol() : 0)}));
   allocation_list_.push_back(address(made));
   return address(made);
 }
 
-// "./x.c" is x.c, so that two ways to name it are one file.
+// "./x.c" is x.c, so that two ways to name it are one file. Headers of the C++ library lie elsewhere for each
+// architecture: c++/12/bits/new_allocator.h.
 llvm::Constant* Tables::file_text(llvm::StringRef file) {
+  const auto library = file.startswith("/") ? file.rfind("/include/c++/") : llvm::StringRef::npos;
+  if (library != llvm::StringRef::npos) file = file.substr(library + sizeof "/include");
   while (file.consume_front("./")) {
   }
   return text(file);
@@ -153,6 +161,8 @@ llvm::Constant* Tables::file_text(llvm::StringRef file) {
 
 std::uint64_t Tables::source_hash() const {
   std::string all;
+  for (const std::string& one : facts().source_hash) all += one + ";";
+  if (facts().cplusplus) return llvm::xxHash64(all);
   for (const auto* hashes : {&facts().function_hash, &facts().global_hash}) {
     for (const auto& [name, hash] : *hashes) all += name + "=" + std::to_string(hash) + ";";
   }
@@ -161,29 +171,68 @@ std::uint64_t Tables::source_hash() const {
 
 void Tables::global_tables() {
   for (llvm::GlobalVariable& global : module_.globals()) {
-    if (global.isDeclaration() || global.getName().startswith("llvm.") || global.getName().startswith("shadowib."))
-      continue;
+    const llvm::StringRef name = global.getName();
+    if (global.isDeclarationForLinker() || name.startswith("llvm.") || name.startswith("shadowib.")) continue;
     llvm::SmallVector<llvm::DIGlobalVariableExpression*, 1> sources;
     global.getDebugInfo(sources);
     const llvm::DIGlobalVariable* source = sources.empty() ? nullptr : sources[0]->getVariable();
-    if (!source && !global.isConstant()) continue;
+    // Of C++: guards of static variables, and what references of the file keep alive.
+    const bool of_cplusplus = facts().cplusplus && name.startswith("_ZG");
+    if (!source && !global.isConstant() && !of_cplusplus) continue;
     // Told when the image is written: a program without checkpoints is not harmed.
     unsigned flags = global.isThreadLocal() ? kGlobalThread + 0U : 0U;
     if (global.isConstant()) flags |= kGlobalConstant;
     if (global.hasLocalLinkage()) flags |= kGlobalLocal;
-    if (!source) flags |= kGlobalLiteral;
+    if (!source && !of_cplusplus) flags |= kGlobalLiteral;
     llvm::Type* value = global.getValueType();
     if (global.getMetadata("shadowib.padded")) value = value->getStructElementType(0);
     auto size = module_.getDataLayout().getTypeAllocSize(value).getFixedSize();
     auto* made = variable(global_type_, "shadowib.global");
+    llvm::Constant* shown = name.startswith("_ZGV") && global.hasInitializer() && of_cplusplus && size == 8
+                                ? guard()
+                                : fitting_type(source ? source->getType() : nullptr, value);
+    std::string hashed = source ? source->getLinkageName().str() : "";
+    if (source && hashed.empty()) hashed = source->getName().str();
     made->setInitializer(llvm::ConstantStruct::get(
-        global_type_, {text(global.getName()),
-                       file_text(source ? source->getFilename() : llvm::StringRef(module_.getSourceFileName())),
-                       global.isThreadLocal() ? null() : address(&global),
-                       fitting_type(source ? source->getType() : nullptr, value), number(size),
-                       number(source ? facts().global_hash[source->getName().str()] : 0),
-                       small(source ? source->getLine() : 0), small(flags)}));
+        global_type_,
+        {text(global.getName()),
+         file_text(source ? source->getFilename() : llvm::StringRef(module_.getSourceFileName())),
+         global.isThreadLocal() ? null() : address(&global), shown, number(size),
+         number(source ? facts().global_hash[hashed] : 0), small(source ? source->getLine() : 0), small(flags)}));
     global_list_.push_back(address(made));
+  }
+}
+
+// A process that comes from an image has not made them itself, and must destroy them all the same. Variables outside
+// of functions are made before main, in each process.
+void Tables::static_tables() {
+  const llvm::Function* registers = module_.getFunction("__cxa_atexit");
+  if (!facts().cplusplus || !registers) return;
+  std::vector<llvm::CallBase*> calls;
+  for (const llvm::User* user : registers->users()) {
+    auto* call = llvm::dyn_cast<llvm::CallBase>(const_cast<llvm::User*>(user));
+    if (call && call->getFunction()->getSection() != ".text.startup" && call->arg_size() == 3) calls.push_back(call);
+  }
+  for (llvm::CallBase* call : calls) {
+    auto* destroy = llvm::dyn_cast<llvm::Constant>(call->getArgOperand(0));
+    auto* object = llvm::dyn_cast<llvm::Constant>(call->getArgOperand(1));
+    auto* library = llvm::dyn_cast<llvm::Constant>(call->getArgOperand(2));
+    if (!destroy || !object || !library || !llvm::isa<llvm::GlobalVariable>(object->stripPointerCasts())) continue;
+    auto* order = new llvm::GlobalVariable(module_, i64_, false, llvm::GlobalValue::InternalLinkage, number(0),
+                                           "shadowib.order");
+    auto* known = variable(global_type_, "shadowib.global");
+    known->setInitializer(llvm::ConstantStruct::get(
+        global_type_,
+        {text((object->stripPointerCasts()->getName() + ".order").str()), file_text(module_.getSourceFileName()),
+         address(order), integer(kTypeUnsigned, 8), number(8), number(0), small(0), small(kGlobalLocal)}));
+    global_list_.push_back(address(known));
+    auto* made = variable(static_type_, "shadowib.static");
+    made->setInitializer(llvm::ConstantStruct::get(
+        static_type_, {address(destroy), address(object), address(library), address(order)}));
+    static_list_.push_back(address(made));
+    auto callee = module_.getOrInsertFunction(
+        "shadowib_portable_made", llvm::FunctionType::get(llvm::Type::getVoidTy(context_), {pointer_}, false));
+    llvm::CallInst::Create(callee, {address(made)}, "", call);
   }
 }
 
@@ -205,9 +254,9 @@ void Tables::finish() {
   std::vector<const llvm::Function*> plain;
   for (llvm::Function& function : module_) {
     if (function.isDeclarationForLinker() || functions_.count(&function)) continue;
-    // Another file may take the address of one that it sees.
-    if (function.hasAddressTaken() || (!function.hasLocalLinkage() && function.getSubprogram()))
-      plain.push_back(&function);
+    // Another file may take the address of one that it sees; of one that each file has, that file has it, too.
+    const bool seen = facts().cplusplus ? function.hasExternalLinkage() : !function.hasLocalLinkage();
+    if (function.hasAddressTaken() || (seen && function.getSubprogram())) plain.push_back(&function);
   }
   for (const llvm::Function* function : plain) {
     FrameLayout frame;
@@ -215,12 +264,14 @@ void Tables::finish() {
     this->function(frame);
   }
   global_tables();
+  static_tables();
   auto* table = variable(module_type_, "shadowib.module");
   table->setInitializer(llvm::ConstantStruct::get(
       module_type_,
       {file_text(module_.getSourceFileName()), text(module_.getTargetTriple()), array(function_list_, pointer_),
        array(global_list_, pointer_), small(kTablesVersion), small(function_list_.size()), small(global_list_.size()),
-       small(allocation_list_.size()), null(), array(allocation_list_, pointer_), number(source_hash())}));
+       small(allocation_list_.size()), null(), array(allocation_list_, pointer_), number(source_hash()),
+       array(static_list_, pointer_), number(static_list_.size())}));
   constructor(table);
 }
 

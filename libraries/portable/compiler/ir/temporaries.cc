@@ -87,12 +87,13 @@ bool of_a_result(const llvm::Value* value, const llvm::DataLayout& layout, std::
 
 }  // namespace
 
-void localise_arguments(llvm::Function& function) {
+void localise_arguments(llvm::Function& function, const Records& records) {
   const auto& layout = function.getParent()->getDataLayout();
   for (llvm::Argument& argument : function.args()) {
     if (!argument.getType()->isPointerTy() || argument.hasByValAttr()) continue;
     if (argument.hasStructRetAttr()) {
       llvm::Type* type = argument.getParamStructRetType();
+      if (records.by_reference(type)) continue;
       llvm::AllocaInst* local = local_of(argument, type);
       for (llvm::BasicBlock& block : function) {
         auto* end = llvm::dyn_cast<llvm::ReturnInst>(block.getTerminator());
@@ -102,6 +103,7 @@ void localise_arguments(llvm::Function& function) {
       }
     } else if (is_declared(&argument)) {
       llvm::Type* type = argument.getType()->getPointerElementType();
+      if (records.by_reference(type)) continue;
       llvm::AllocaInst* local = local_of(argument, type);
       llvm::IRBuilder<>(behind_allocas(function))
           .CreateMemCpy(local, local->getAlign(), &argument, argument.getParamAlign(),
@@ -110,10 +112,12 @@ void localise_arguments(llvm::Function& function) {
   }
 }
 
-Temporaries::Temporaries(llvm::Function& function, const std::vector<Variable>& variables) : function_(function) {
+Temporaries::Temporaries(llvm::Function& function, const std::vector<Variable>& variables, const Records& records)
+    : function_(function) {
   for (unsigned i = 0; i < variables.size(); i++) {
     auto* place = llvm::dyn_cast<llvm::AllocaInst>(variables[i].address);
     if (!place || variables[i].promotable || is_declared(place) || !between_steps(place->getName())) continue;
+    if (records.by_reference(variables[i].type)) continue;
     uses_[i];
     if (!add_uses(i, place, variables[i].size, written_whole(place->getName()))) uses_.erase(i);
   }
@@ -158,8 +162,8 @@ bool Temporaries::add_uses(unsigned variable, llvm::Value* pointer, std::uint64_
   return true;
 }
 
-std::vector<std::set<unsigned>> Temporaries::live_behind(const std::vector<llvm::CallInst*>& calls) {
-  std::vector<std::set<unsigned>> result(calls.size());
+std::vector<std::set<unsigned>> Temporaries::live_behind(const std::vector<SiteCall>& sites) {
+  std::vector<std::set<unsigned>> result(sites.size());
   for (auto& [variable, uses] : uses_) {
     llvm::DenseMap<llvm::BasicBlock*, bool> live_at_begin;
     auto before = [&, &known = uses](llvm::BasicBlock& block, llvm::Instruction* until) {
@@ -179,10 +183,14 @@ std::vector<std::set<unsigned>> Temporaries::live_behind(const std::vector<llvm:
         live_at_begin[&block] = live;
       }
     }
-    for (unsigned i = 0; i < calls.size(); i++) {
-      auto own = uses.find(calls[i]);
+    for (unsigned i = 0; i < sites.size(); i++) {
+      llvm::CallBase* call = sites[i].call;
+      auto own = uses.find(call);
       const bool result_of_it = own != uses.end() && own->second == Use::kWrite;
-      if (!result_of_it && before(*calls[i]->getParent(), calls[i])) result[i].insert(variable);
+      // What an exception's way reads is read behind no site.
+      const bool live =
+          llvm::isa<llvm::InvokeInst>(call) ? before(*sites[i].last, nullptr) : before(*call->getParent(), call);
+      if (!result_of_it && live) result[i].insert(variable);
     }
   }
   return result;

@@ -4,11 +4,23 @@
 #include <llvm/IR/IntrinsicInst.h>
 #include <llvm/IR/Operator.h>
 
+#include "libraries/portable/compiler/facts.h"
+#include "libraries/portable/compiler/ir/sources.h"
 #include "libraries/portable/compiler/ir/tables.h"
 #include "libraries/portable/tables.h"
 
 namespace shadowib::portable::compiler {
 namespace {
+
+unsigned float_format(std::uint64_t bits, llvm::StringRef name, const llvm::Module& module) {
+  llvm::Triple target(module.getTargetTriple());
+  if (bits <= 64 || name.contains("128")) return kFloatIeee;
+  if (target.isX86()) return kFloatX87;
+  if (target.isPPC()) return kFloatDoubleDouble;
+  return kFloatIeee;
+}
+
+}  // namespace
 
 // Typedefs and qualifiers say nothing about values.
 const llvm::DIType* bare(const llvm::DIType* type) {
@@ -28,19 +40,12 @@ const llvm::DIType* bare(const llvm::DIType* type) {
   return type;
 }
 
-unsigned float_format(std::uint64_t bits, llvm::StringRef name, const llvm::Module& module) {
-  llvm::Triple target(module.getTargetTriple());
-  if (bits <= 64 || name.contains("128")) return kFloatIeee;
-  if (target.isX86()) return kFloatX87;
-  if (target.isPPC()) return kFloatDoubleDouble;
-  return kFloatIeee;
-}
-
 unsigned basic_kind(unsigned encoding) {
   switch (encoding) {
     case llvm::dwarf::DW_ATE_signed:
       return kTypeSigned;
     case llvm::dwarf::DW_ATE_unsigned:
+    case llvm::dwarf::DW_ATE_UTF:
       return kTypeUnsigned;
     case llvm::dwarf::DW_ATE_signed_char:
     case llvm::dwarf::DW_ATE_unsigned_char:
@@ -55,8 +60,6 @@ unsigned basic_kind(unsigned encoding) {
       return kTypeUnknown;
   }
 }
-
-}  // namespace
 
 llvm::Constant* Tables::type_fields(llvm::StringRef name, unsigned kind, unsigned format, std::uint64_t size,
                                     std::uint64_t count, llvm::Constant* element, llvm::Constant* members) {
@@ -90,8 +93,9 @@ llvm::Constant* Tables::build_type(const llvm::DIType* type, llvm::GlobalVariabl
   if (llvm::isa<llvm::DISubroutineType>(type))
     return type_fields("a function", kTypeFunction, 0, 0, 0, null(), null());
   if (auto* derived = llvm::dyn_cast<llvm::DIDerivedType>(type)) {
-    if (derived->getTag() != llvm::dwarf::DW_TAG_pointer_type)
-      return type_fields(type->getName(), kTypeUnknown, 0, size, 0, null(), null());
+    if (derived->getTag() == llvm::dwarf::DW_TAG_ptr_to_member_type)
+      return type_fields("a pointer to a member", kTypeUnknown, 0, size, 0, null(), null());
+    if (!is_pointer(derived)) return type_fields(type->getName(), kTypeUnknown, 0, size, 0, null(), null());
     return type_fields("a pointer", kTypePointer, 0, size, 0, this->type(derived->getBaseType()), null());
   }
   (void)table;
@@ -113,6 +117,7 @@ llvm::Constant* Tables::composite(const llvm::DICompositeType* type) {
       break;
   }
   if (type->isForwardDecl()) return type_fields(type->getName(), kTypeOpaque, 0, 0, 0, null(), null());
+  if (facts().cplusplus) return class_of(type);
   std::vector<llvm::Constant*> members;
   for (const llvm::DINode* element : type->getElements()) {
     auto* member = llvm::dyn_cast<llvm::DIDerivedType>(element);
@@ -162,8 +167,9 @@ void Tables::find_records() {
 
 // The struct or union of the source that clang made this type for, or null.
 const llvm::DIType* Tables::source_type(llvm::Type* type) const {
+  if (const llvm::DIType* made = class_records_.of(type)) return made;
   const auto* record = llvm::dyn_cast<llvm::StructType>(type);
-  if (!record || !record->hasName() || !record->isSized()) return nullptr;
+  if (facts().cplusplus || !record || !record->hasName() || !record->isSized()) return nullptr;
   auto found = records_.find(record->getName().str());
   if (found == records_.end() || !found->second) return nullptr;
   const auto size = module_.getDataLayout().getTypeAllocSize(type).getFixedSize();
@@ -187,85 +193,6 @@ llvm::Constant* Tables::fitting_type(const llvm::DIType* source, llvm::Type* typ
     return this->type(shown);
   const bool open = shown && shown->getTag() == llvm::dwarf::DW_TAG_array_type;  // of a size that only code knows
   return open && size == 0 ? this->type(shown) : plain_type(type);
-}
-
-// What a value between two steps of an expression was read from, or returned by.
-const llvm::DIType* Tables::value_type(const llvm::Value* value) const {
-  if (const auto* load = llvm::dyn_cast<llvm::LoadInst>(value)) {
-    for (llvm::DbgVariableIntrinsic* use : llvm::FindDbgAddrUses(const_cast<llvm::Value*>(load->getPointerOperand())))
-      if (use->getExpression()->getNumElements() == 0) return bare(use->getVariable()->getType());
-    if (const auto* global = llvm::dyn_cast<llvm::GlobalVariable>(load->getPointerOperand())) {
-      llvm::SmallVector<llvm::DIGlobalVariableExpression*, 1> sources;
-      global->getDebugInfo(sources);
-      if (!sources.empty()) return bare(sources[0]->getVariable()->getType());
-    }
-  }
-  if (const auto* call = llvm::dyn_cast<llvm::CallBase>(value)) {
-    const auto* callee = llvm::dyn_cast<llvm::Function>(call->getCalledOperand()->stripPointerCasts());
-    const auto* source = callee ? callee->getSubprogram() : nullptr;
-    if (source && source->getType()->getTypeArray().size() > 0) return bare(source->getType()->getTypeArray()[0]);
-  }
-  return nullptr;
-}
-
-// Whether a whole number has a sign, from the operations that made it: kTypeSigned, kTypeUnsigned, or kTypeBits.
-unsigned Tables::sign_of(const llvm::Value* value, unsigned depth) const {
-  if (const auto* basic = llvm::dyn_cast_or_null<llvm::DIBasicType>(value_type(value))) {
-    const unsigned kind = basic_kind(basic->getEncoding());
-    return kind == kTypeSigned || kind == kTypeUnsigned ? kind : kTypeBits + 0U;
-  }
-  const auto* made = llvm::dyn_cast<llvm::Operator>(value);
-  if (!made || depth > 8) return kTypeBits;
-  // Constants take the other operand's sign. An operand of unknown sign may be unsigned, and makes the result so.
-  auto either = [&](unsigned first) {
-    const llvm::Value *left = made->getOperand(first), *right = made->getOperand(first + 1);
-    if (llvm::isa<llvm::Constant>(left)) return sign_of(right, depth + 1);
-    if (llvm::isa<llvm::Constant>(right)) return sign_of(left, depth + 1);
-    const unsigned one = sign_of(left, depth + 1);
-    return one == sign_of(right, depth + 1) ? one : kTypeBits + 0U;
-  };
-  switch (made->getOpcode()) {
-    case llvm::Instruction::SExt:
-    case llvm::Instruction::FPToSI:
-    case llvm::Instruction::AShr:
-    case llvm::Instruction::SDiv:
-    case llvm::Instruction::SRem:
-      return kTypeSigned;
-    case llvm::Instruction::ZExt:
-    case llvm::Instruction::FPToUI:
-    case llvm::Instruction::LShr:
-    case llvm::Instruction::UDiv:
-    case llvm::Instruction::URem:
-      return kTypeUnsigned;
-    case llvm::Instruction::Add:
-    case llvm::Instruction::Sub:
-    case llvm::Instruction::Mul:
-    case llvm::Instruction::Shl:
-      if (llvm::cast<llvm::OverflowingBinaryOperator>(made)->hasNoSignedWrap()) return kTypeSigned;
-      return either(0);
-    case llvm::Instruction::And:
-    case llvm::Instruction::Or:
-    case llvm::Instruction::Xor:
-      return either(0);
-    case llvm::Instruction::Select:
-      return either(1);
-    default:
-      return kTypeBits;
-  }
-}
-
-llvm::Constant* Tables::variable_type(const Variable& variable, const llvm::DILocalVariable* source) {
-  if (source) return fitting_type(source->getType(), variable.type);
-  if (!variable.type->isIntegerTy() || variable.size == 1) return fitting_type(nullptr, variable.type);
-  unsigned kind = 0;
-  for (const llvm::User* user : variable.address->users()) {
-    const auto* store = llvm::dyn_cast<llvm::StoreInst>(user);
-    if (!store || store->getPointerOperand() != variable.address) continue;
-    if (llvm::isa<llvm::Constant>(store->getValueOperand())) continue;
-    const unsigned one = sign_of(store->getValueOperand(), 0);
-    kind = kind == 0 || kind == one ? one : kTypeBits + 0U;
-  }
-  return integer(kind ? kind : kTypeBits + 0U, variable.size);
 }
 
 llvm::Constant* Tables::plain_type(llvm::Type* type) {

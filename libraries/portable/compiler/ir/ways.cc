@@ -31,6 +31,10 @@ class Ways {
     function_.addFnAttr(llvm::Attribute::NoInline);  // variables keep their addresses, and frames their names
     drop_promises(function_);
     drop_effects(function_);
+    // Calls that enter pass no arguments.
+    for (unsigned i = 0; i < function_.arg_size(); i++) {
+      for (auto kind : kPromises) function_.removeParamAttr(i, kind);
+    }
     llvm::BasicBlock* entry = &function_.getEntryBlock();
     llvm::BasicBlock* body = entry->getSingleSuccessor();
     auto* enter = llvm::BasicBlock::Create(context_, "enter", &function_);
@@ -48,6 +52,10 @@ class Ways {
   }
 
  private:
+  static constexpr llvm::Attribute::AttrKind kPromises[] = {llvm::Attribute::NonNull, llvm::Attribute::NoUndef,
+                                                            llvm::Attribute::Dereferenceable,
+                                                            llvm::Attribute::DereferenceableOrNull};
+
   template <typename Place>
   void drop_promises(Place& place) {
     for (auto kind : {llvm::Attribute::NonNull, llvm::Attribute::NoUndef, llvm::Attribute::Dereferenceable,
@@ -128,9 +136,10 @@ class Ways {
 
   // An argument of the call that enters: the callee takes its own from the buffer. Only memory of this frame must be
   // named.
-  llvm::Value* entering_argument(llvm::IRBuilder<>& builder, llvm::CallInst* original, unsigned i) {
+  llvm::Value* entering_argument(llvm::IRBuilder<>& builder, llvm::CallBase* original, unsigned i) {
     llvm::Value* argument = original->getArgOperand(i);
-    if (original->paramHasAttr(i, llvm::Attribute::StructRet))
+    if (original->paramHasAttr(i, llvm::Attribute::StructRet) &&
+        llvm::isa<llvm::AllocaInst>(argument->stripPointerCasts()))
       return builder.CreateBitCast(argument->stripPointerCasts(), argument->getType());
     if (llvm::isa<llvm::Constant>(argument)) return argument;
     if (llvm::isa<llvm::AllocaInst>(argument->stripInBoundsConstantOffsets()) &&
@@ -161,7 +170,7 @@ class Ways {
     drop_promises(*site.call);
     drop_effects(*site.call);
 
-    site.call->getParent()->getTerminator()->replaceUsesOfWith(site.after, check);
+    site.last->getTerminator()->replaceUsesOfWith(site.after, check);
     llvm::IRBuilder<> builder(check);
     builder.CreateCondBr(mode_is(builder, kModeLeave), leave, site.after, unlikely());
 
@@ -182,16 +191,19 @@ class Ways {
     store_addresses(builder, buffer, site, offsets);
     call(builder, "shadowib_portable_fill", builder.getVoidTy(), {table});
     copy_values(builder, buffer, site, offsets, false);
-    auto* again = llvm::cast<llvm::CallInst>(site.call->clone());
+    auto* again = llvm::cast<llvm::CallBase>(site.call->clone());
     for (unsigned j = 0; j < again->arg_size(); j++) {
       again->setArgOperand(j, entering_argument(builder, site.call, j));
-      for (auto kind : {llvm::Attribute::NonNull, llvm::Attribute::NoUndef, llvm::Attribute::Dereferenceable,
-                        llvm::Attribute::DereferenceableOrNull})
-        again->removeParamAttr(j, kind);
+      for (auto kind : kPromises) again->removeParamAttr(j, kind);
     }
     builder.Insert(again);
     if (site.callee)
       again->setCalledOperand(new llvm::LoadInst(site.callee->getAllocatedType(), site.callee, "called", again));
+    if (auto* invoke = llvm::dyn_cast<llvm::InvokeInst>(again)) {
+      auto* way = llvm::BasicBlock::Create(context_, "way." + name, &function_);
+      invoke->setNormalDest(way);
+      builder.SetInsertPoint(way);
+    }
     if (site.result) builder.CreateStore(again, site.result);
     builder.CreateBr(check);
     return enter;

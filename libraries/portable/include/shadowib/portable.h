@@ -22,22 +22,28 @@ extern "C" {
 #define SHADOWIB_MAY_SITE
 #endif
 
+#ifdef __cplusplus
+#define SHADOWIB_NOEXCEPT noexcept
+#else
+#define SHADOWIB_NOEXCEPT
+#endif
+
 /* A checkpoint may be taken here. Returns when the program goes on: after the checkpoint, after a restart, or at once
  * if none is due. A checkpoint that must be refused is told on stderr, and the program goes on. Source: de Camargo et
  * al., section 4.3, checkpoint_candidate. */
-SHADOWIB_MAY_SITE void shadowib_portable_site(void);
+SHADOWIB_MAY_SITE void shadowib_portable_site(void) SHADOWIB_NOEXCEPT;
 
 /* Makes the next site take a checkpoint. */
-SHADOWIB_NO_SITE void shadowib_portable_due(void);
+SHADOWIB_NO_SITE void shadowib_portable_due(void) SHADOWIB_NOEXCEPT;
 
 /* How many times a checkpoint was refused at a site so far in this process. */
-SHADOWIB_NO_SITE unsigned long shadowib_portable_refusals(void);
+SHADOWIB_NO_SITE unsigned long shadowib_portable_refusals(void) SHADOWIB_NOEXCEPT;
 
 /* How many times the stack was left and entered so far in this process. */
-SHADOWIB_NO_SITE unsigned long shadowib_portable_leaves(void);
+SHADOWIB_NO_SITE unsigned long shadowib_portable_leaves(void) SHADOWIB_NOEXCEPT;
 
 /* 1 if this process was started from an image, else 0. */
-SHADOWIB_NO_SITE int shadowib_portable_restarted(void);
+SHADOWIB_NO_SITE int shadowib_portable_restarted(void) SHADOWIB_NOEXCEPT;
 
 #ifdef __cplusplus
 }
