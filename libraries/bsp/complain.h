@@ -26,6 +26,7 @@ void vsay(const char* format, va_list arguments);
 [[noreturn]] void end_quietly();
 // So long a process waits before that, for the one that tells, and for the starter to end it.
 inline constexpr int kToBeEndedMs = 5000;
+inline constexpr int kLookMs = 10;  // between two looks whether it shall
 
 // A peer is gone, which was told. The process kills itself by SIGABRT: to a supervisor an orderly exit would be a
 // result.

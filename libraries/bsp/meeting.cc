@@ -16,7 +16,8 @@ namespace shadowib::bsp {
 namespace {
 
 constexpr char kCountFile[] = "begun";
-constexpr int kEndedLookMs = 500;  // then the process that is waited for may have ended
+constexpr char kAbortFile[] = "aborted";  // a process has told why the job ends
+constexpr int kEndedLookMs = 500;         // then the process that is waited for may have ended
 
 // Where bsprun keeps what values of a job cannot say: they go with its last member. "": no bsprun.
 std::string file_of_ends(const std::string& what) {
@@ -24,14 +25,16 @@ std::string file_of_ends(const std::string& what) {
   return ends == nullptr ? "" : ends + ("." + what);
 }
 
-bool has_ended(int process) {
-  const std::string file = file_of_ends(std::to_string(process));
+// `who`: a process, or kAbortFile for the job.
+bool has_ended(const std::string& who) {
+  const std::string file = file_of_ends(who);
   return !file.empty() && ::access(file.c_str(), F_OK) == 0;
 }
 
 [[noreturn]] void miss(std::uint64_t epoch, int process) {
   if (is_first_to_tell(epoch)) fail("process %d ended before bsp_begin()", process);
-  ::poll(nullptr, 0, kToBeEndedMs);
+  for (int waited = 0; waited < kToBeEndedMs && !has_ended(kAbortFile); waited += kLookMs)
+    ::poll(nullptr, 0, kLookMs);
   end_quietly();
 }
 
@@ -49,7 +52,7 @@ void show(const std::string& name, const void* value, std::size_t bytes) {
 }
 
 std::size_t await(std::uint64_t epoch, int from, const std::string& name, void* value, std::size_t capacity) {
-  for (bool ended = false;; ended = has_ended(from)) {
+  for (bool ended = false;; ended = has_ended(std::to_string(from))) {
     const int bytes = shadowib_lookup(name.c_str(), value, capacity, kEndedLookMs);
     if (bytes >= 0) return static_cast<std::size_t>(bytes);
     if (bytes != -ETIMEDOUT) fail("cannot meet process %d: %s", from, shadowib_last_error());

@@ -20,7 +20,7 @@ constexpr std::uint32_t kSignalEvery = 16;
 // In the immediate data of a word: the job ends; because a process is gone.
 constexpr std::uint32_t kEndBit = 1u << 31, kLostBit = 1u << 30;
 constexpr int kSleepMs = 250;  // then peers that owe something are asked for a sign of life
-constexpr int kNextTellsMs = 2000, kLookMs = 10;
+constexpr int kNextTellsMs = 2000;
 constexpr int kAbortPolls = 1000;  // of a millisecond
 
 constexpr int kReceiveAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
@@ -219,8 +219,8 @@ void Mesh::begin_last_barrier() {
 void Mesh::arrive(std::uint32_t immediate) {
   if ((immediate & kEndBit) != 0) {
     is_told_ = true;
+    if ((immediate & kLostBit) == 0) end_quietly();  // also if its end was noticed before its word
     if (is_losing_) return;
-    if ((immediate & kLostBit) == 0) end_quietly();
     std::fflush(nullptr);
     end_for_lost_peer();
   }
@@ -359,6 +359,14 @@ void Mesh::ping_silent_peers() {
   }
 }
 
+void Mesh::await_end(int timeout_ms) {
+  for (int waited = 0; waited < timeout_ms && !is_told_; waited += kLookMs) {
+    while (poll()) {
+    }
+    ::poll(nullptr, 0, kLookMs);
+  }
+}
+
 // The starter tells, and ends this process soon. If it does not, the lowest of the others tells, then the next; each
 // waits long enough to be ended by what the one before it does.
 void Mesh::lose(int peer, const char* how) {
@@ -366,11 +374,7 @@ void Mesh::lose(int peer, const char* how) {
   std::fflush(nullptr);
   const int before = process_ - (process_ > peer ? 1 : 0);
   const int wait_ms = kToBeEndedMs + kNextTellsMs * std::min(before, 10);
-  for (int waited = 0; waited < wait_ms && !is_told_; waited += kLookMs) {
-    while (poll()) {
-    }
-    ::poll(nullptr, 0, kLookMs);
-  }
+  await_end(wait_ms);
   if (!is_told_ && is_first_to_tell(epoch_)) {
     say("lost process %d in superstep %llu (%s); the job ends", peer,
         static_cast<unsigned long long>(shown_->superstep), how);

@@ -56,6 +56,8 @@ class Mesh {
   // Tells all peers that the job ends, as well as it can: by a process's abort, or because one is gone.
   enum class End { kAbort, kLost };
   void tell(End end);
+  // Waits for a peer that tells so, for at most that long. One that tells of an abort ends this process.
+  void await_end(int timeout_ms);
 
  private:
   struct Peer {

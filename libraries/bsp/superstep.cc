@@ -241,7 +241,7 @@ std::uint32_t Supersteps::judge() const {
     if (word.order == first.order && word.superstep == first.superstep && ((word.flags ^ first.flags) & kEnding) == 0)
       continue;
     if (process_ == 0) fail("%s", disagreement(first, word, i).c_str());
-    ::poll(nullptr, 0, kToBeEndedMs);
+    mesh_->await_end(kToBeEndedMs);
     end_quietly();
   }
   return flags;

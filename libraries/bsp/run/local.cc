@@ -196,17 +196,19 @@ class Group {
     if (ending_) return;
     if (ends_all(outcome)) {
       worst_ = outcome;
+      if (outcome.kind == Outcome::Kind::kExit) tell_end("aborted");
       end_all(outcome.kind == Outcome::Kind::kExit ? kToEndByThemselvesMs : 0);
       return;
     }
     if (worst_.value == 0 && outcome.value != 0) worst_ = outcome;
-    tell_end(process);
+    tell_end(std::to_string(process));
   }
 
   // Others may wait for it in bsp_begin(). They look for this now and then.
-  void tell_end(int process) {
+  // `who`: a process, or "aborted": the job.
+  void tell_end(const std::string& who) {
     if (options_.processes == 1) return;
-    const std::string file = ends_ + "." + std::to_string(process);
+    const std::string file = ends_ + "." + who;
     const int fd = ::open(file.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     if (fd >= 0) ::close(fd);
   }
@@ -267,7 +269,7 @@ void forget_ends(const Options& options) {
   if (options.portable) std::filesystem::remove_all(meeting_of(options), error);
   const std::string ends = prefix_of_ends(options);
   for (int i = 0; i < options.processes; ++i) ::unlink((ends + "." + std::to_string(i)).c_str());
-  ::unlink((ends + ".begun").c_str());
+  for (const char* what : {".begun", ".aborted"}) ::unlink((ends + what).c_str());
 }
 
 Outcome run_here(const Options& options, const Stop& stop) { return Group(options, stop).run(); }

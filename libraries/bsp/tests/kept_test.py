@@ -90,6 +90,14 @@ exec sh -c "$*"
     need(down.exists() and killed.exists(), "nobody was unreached or killed")
 
 
+def wrong_uses(bench: Bench):
+    """They are results: those that wait for the message end by themselves once it is told, as an end by a signal is a failure."""
+    wrong = bench.compile(HERE / "programs" / "wrong.c")
+    for name in ("end_and_sync", "other_order", "last_ends_before_begin", "abort"):
+        done = bsprun(bench, "-n", 3, "--job", name, "--dir", bench.work / name, "--supervise", wrong, name)
+        need(done.returncode == 124 and "next try" not in done.stderr, f"{name}: {done.returncode} {done.stdout}{done.stderr}")
+
+
 def as_json(bench: Bench, program: pathlib.Path):
     done = bsprun(bench, "-n", 2, "--job", "told", "--dir", bench.work / "told", "--json", program, 2)
     need(last_object(done.stdout) == {"job": "told", "exit_code": 0}, f"--json: {done.stdout}{done.stderr}")
@@ -126,6 +134,7 @@ def run(bench: Bench):
     supervised(bench, program)
     supervised_on_hosts(bench, program)
     failures_before_the_begin(bench, program)
+    wrong_uses(bench)
 
 
 if __name__ == "__main__":
