@@ -25,6 +25,8 @@ enum class Phase : int {
   kClone = 66,    // this member's memory is about to be copied
   kSaver = 68,    // in the saver: it is about to write
   kSave = 70,     // the image is written to the staging directory and synced; the result is published
+  kGive = 72,     // in a keeper: a piece, or a part of one, is about to be given
+  kTake = 74,     // in whoever takes or makes a piece: it is written, and about to get its name
   kCommit = 80,   // the command writes the manifest, syncs, renames, publishes the outcome
   kOutcome = 90,  // resume: Participant::resume, release_threads(); or kill; or abort: as resume
   kRestored = 110,   // memory, threads, descriptors are back; all threads still parked
@@ -52,6 +54,9 @@ enum class Phase : int {
   kRecoveryRuns = 330,     // all of them run; the line is about to be marked as reached
   // In the restart and rebuild commands.
   kSurveyed = 290,  // hosts with what is left of lost images are known; images are about to be made from it
+  // In the flush command.
+  kFlush = 400,    // a set's objects are about to be sent
+  kFlushed = 410,  // all of them are there; the set is about to be listed
   // In the restart command.
   kPlace = 300,     // namespaces are made
   kPlan = 310,      // descriptors and shared memory are planned

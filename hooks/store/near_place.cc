@@ -1,6 +1,8 @@
 #include "hooks/store/near_place.h"
 
+#include <fcntl.h>
 #include <linux/magic.h>
+#include <sys/file.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -54,6 +56,27 @@ Status list_near_sets(const std::string& place, const std::string& directory, st
     }
   }
   return error ? file_error(error.value(), "read directory", root) : Status();
+}
+
+Status remove_parts(const std::string& path, bool dry_run, std::vector<std::string>* removed) {
+  std::error_code error;
+  for (fs::directory_iterator file(path, error), end; !error && file != end; file.increment(error)) {
+    const std::string name = file->path().filename(), part = file->path();
+    if (!name.starts_with(".") || name.find(kPartMark) == std::string::npos) continue;
+    const int fd = ::open(part.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) continue;  // it has its name by now
+    // Held until it is gone: its writer would see that, and begin another.
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
+      if (!dry_run && ::unlink(part.c_str()) != 0) {
+        const int failed = errno;
+        ::close(fd);
+        return file_error(failed, "remove", part);
+      }
+      removed->push_back(part);
+    }
+    ::close(fd);
+  }
+  return error && error.value() != ENOENT ? file_error(error.value(), "read directory", path) : Status();
 }
 
 Status remove_near_set(const std::string& place, const std::string& job, const std::string& set_id) {

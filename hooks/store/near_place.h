@@ -22,6 +22,10 @@ struct NearSet {
 };
 // All that belong to the checkpoint directory `directory`, in no order. None if there is no such place.
 Status list_near_sets(const std::string& place, const std::string& directory, std::vector<NearSet>* sets);
+// A piece under way is `.FILE.part-XXXXXXXX` beside the others, and locked (flock) by whoever writes it.
+inline constexpr char kPartMark[] = ".part-";
+// Removes pieces under way in a set's directory whose writers have ended, and adds their paths to *removed.
+Status remove_parts(const std::string& path, bool dry_run, std::vector<std::string>* removed);
 // Removes what this host has of a set, and the directories above it that are empty then.
 Status remove_near_set(const std::string& place, const std::string& job, const std::string& set_id);
 

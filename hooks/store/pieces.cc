@@ -1,6 +1,7 @@
 #include "hooks/store/pieces.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,8 +11,10 @@
 
 #include "hooks/job/job_directory.h"
 #include "hooks/job/near_directory.h"
+#include "hooks/job/phase.h"
 #include "hooks/store/files.h"
 #include "hooks/store/hex_hash.h"
+#include "hooks/store/near_place.h"
 #include "shadowib/exchange/raw_files.h"
 
 namespace shadowib {
@@ -28,6 +31,27 @@ Status io(int error, const char* what, const std::string& path) {
 Status another_hash(const std::string& path) {
   return Status::of(Code::kCorrupt, 0, "%.250s is not the piece that the manifest records (XXH3 differs)",
                     path.c_str());
+}
+
+// A file that gets its name later. It is locked while somebody writes it, or gc would take it for left behind. -1:
+// errno.
+int create_part(int home, const std::string& file, std::string* part) {
+  for (;;) {
+    *part = "." + file + kPartMark + random_hex(4);
+    const int fd = ::openat(home, part->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return -1;
+    int failed = 0;
+    while ((failed = ::flock(fd, LOCK_EX)) != 0 && errno == EINTR) {
+    }
+    struct stat info {};
+    if (failed == 0) failed = ::fstat(fd, &info);
+    if (failed == 0 && info.st_nlink > 0) return fd;
+    const int error = errno;
+    ::close(fd);
+    if (failed == 0) continue;  // gc has come between
+    ::unlinkat(home, part->c_str(), 0);
+    return errno = error, -1;
+  }
 }
 
 // *piece gets its hash if it has none.
@@ -103,13 +127,15 @@ Status read_range(int fd, std::uint64_t offset, char* to, std::size_t bytes) {
 Status write_new_piece(const NearSetId& set, const std::string& directory, const PieceSource& source, Piece* piece) {
   int home = -1;
   SHADOWIB_TRY(make_near_set(set.place, set.job, set.set_id, directory, &home));
-  const std::string path = path_of(set, piece->file), part = "." + piece->file + ".part-" + random_hex(4);
-  const int fd = ::openat(home, part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  const std::string path = path_of(set, piece->file);
+  std::string part;
+  const int fd = create_part(home, piece->file, &part);
   Status status = fd < 0 ? io(errno, "create", path) : fill(fd, source, path, piece);
-  if (fd >= 0) ::close(fd);
+  if (status.ok()) status = fault_point(Phase::kTake);
   if (status.ok() && ::renameat(home, part.c_str(), home, piece->file.c_str()) != 0)
     status = io(errno, "write", path);
-  if (!status.ok()) ::unlinkat(home, part.c_str(), 0);
+  if (!status.ok() && fd >= 0) ::unlinkat(home, part.c_str(), 0);
+  if (fd >= 0) ::close(fd);  // with its lock: until here it was no leftover
   ::close(home);
   SHADOWIB_TRY(status);
   return sync_near_set(set.place, set.job, set.set_id);

@@ -33,7 +33,10 @@ Status collect_near_images(const std::string& directory, const std::string& job,
     const bool wanted = std::any_of(sets.begin(), sets.end(), [&image](const ListedSet& set) {
       return set.status.ok() ? set.manifest.set_id == image.set_id : set.manifest.job == image.job;
     });
-    if (wanted) continue;
+    if (wanted) {
+      SHADOWIB_TRY(remove_parts(image.path, dry_run, removed));
+      continue;
+    }
     if (!dry_run) SHADOWIB_TRY(remove_near_set(image.place, image.job, image.set_id));
     removed->push_back(image.path);
   }

@@ -18,6 +18,7 @@
 #include "hooks/store/files.h"
 #include "hooks/store/hex_hash.h"
 #include "hooks/store/keeper_client.h"
+#include "hooks/store/near_place.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/this_host.h"
 
@@ -146,6 +147,20 @@ TEST_F(KeeperTest, ACopyIsWholeAndRightOrNotThere) {
   }
   EXPECT_EQ(files, 2u) << "the piece, and the link to its home";
   EXPECT_EQ(fetch_pieces(directory(), keeper_, here_, {piece_}, soon()).code(), Code::kCorrupt);
+}
+
+// gc comes while a piece is written.
+TEST_F(KeeperTest, APieceUnderWayIsNoLeftover) {
+  std::vector<std::string> removed;
+  const std::string set = near_set_path(there_.place, there_.job, there_.set_id);
+  const Status status = write_piece(there_, directory(), piece_, [&](char* to, std::size_t bytes) {
+    EXPECT_TRUE(remove_parts(set, false, &removed).ok());
+    std::copy_n(content_.data(), bytes, to);
+    return Status();
+  });
+  ASSERT_TRUE(status.ok()) << status.text();
+  EXPECT_EQ(removed, std::vector<std::string>{});
+  EXPECT_EQ(read(there_), content_);
 }
 
 TEST_F(KeeperTest, PullsFromAKeeperAndLeavesAloneWhatIsRight) {

@@ -1,7 +1,9 @@
 // Images that stay near their members: whose directory it is, what it survives, what gc finds.
 #include "hooks/store/near_place.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -56,6 +58,25 @@ TEST_F(NearPlaceTest, ASetIsPrivateAndBelongsToItsDirectory) {
   ASSERT_TRUE(remove_near_set(place_, "job", kSet).ok());
   EXPECT_TRUE(list("/ckpt").empty());
   EXPECT_EQ(list("/another").size(), 1u);
+}
+
+// A keeper or a restart that was killed leaves what it was writing, beside pieces that are wanted.
+TEST_F(NearPlaceTest, PartsWhoseWritersHaveEndedGo) {
+  make(kSet, "/ckpt");
+  make(kSet, "/ckpt", ".member-1.img.part-01234567");
+  make(kSet, "/ckpt", ".member-2.img.part-01234567");
+  const std::string path = near_set_path(place_, "job", kSet), left = path + "/.member-1.img.part-01234567",
+                    busy = path + "/.member-2.img.part-01234567";
+  const int writer = ::open(busy.c_str(), O_WRONLY | O_CLOEXEC);
+  ASSERT_TRUE(writer >= 0 && ::flock(writer, LOCK_EX) == 0);
+  std::vector<std::string> removed;
+  ASSERT_TRUE(remove_parts(path, true, &removed).ok());
+  EXPECT_EQ(removed, std::vector<std::string>{left});
+  EXPECT_TRUE(fs::exists(left));
+  ASSERT_TRUE(remove_parts(path, false, &removed).ok());
+  EXPECT_FALSE(fs::exists(left));
+  EXPECT_TRUE(fs::exists(busy) && fs::exists(path + "/member-0.img"));
+  ::close(writer);
 }
 
 TEST_F(NearPlaceTest, AMembersImageGoesAndTheLastTakesTheDirectoryAlong) {
