@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "hooks/job/near_directory.h"
+#include "hooks/job/phase.h"
 #include "hooks/store/files.h"
 #include "hooks/store/keeper_client.h"
 #include "hooks/store/near_place.h"
@@ -29,7 +30,36 @@ namespace {
 
 constexpr std::uint32_t kMostPeers = 64;
 constexpr std::int64_t kProofNs = 5'000'000'000, kIdleNs = 600'000'000'000, kTransferNs = 3600'000'000'000;
+constexpr std::int64_t kSignNs = 1'000'000'000;
 constexpr std::uint32_t kTurnsBetweenLooks = 5;
+
+// While it lives the peer is told each second that its request is being carried out. Nobody else may send.
+class SignsOfLife {
+ public:
+  explicit SignsOfLife(PeerConnection& peer) : thread_([this, &peer] { tell(peer); }) {}
+  ~SignsOfLife() {
+    done_ = 1;
+    futex_wake(&done_, 1);
+    thread_.join();
+  }
+  SignsOfLife(const SignsOfLife&) = delete;
+  SignsOfLife& operator=(const SignsOfLife&) = delete;
+
+ private:
+  void tell(PeerConnection& peer) {
+    for (std::int64_t due_ns = monotonic_ns() + kSignNs; done_.load() == 0;) {
+      if (const std::int64_t left_ns = due_ns - monotonic_ns(); left_ns > 0) {
+        futex_wait(&done_, 0, left_ns);
+        continue;
+      }
+      if (!peer.send_sign().ok()) return;  // whoever asked has gone, and hears of it by the reply
+      due_ns = monotonic_ns() + kSignNs;
+    }
+  }
+
+  std::atomic<std::uint32_t> done_{0};
+  std::thread thread_;
+};
 
 // One request of a peer that has proved the key.
 class Service {
@@ -39,31 +69,41 @@ class Service {
   Status answer(const Fields& request) {
     const std::string& operation = field_text(request, "op");
     set_ = {field_text(request, "place"), options_.job, field_text(request, "set")};
-    if (operation == "ping") return reply({});
-    if (operation == "collect") return collect(field_number(request, "dry_run") != 0);
-    if (set_.place.empty() || set_.place[0] != '/' || !valid_set_id(set_.set_id))
-      return reply(Status(Code::kVersion, 0, "the request names no set"));
-    if (operation == "get") return get(request);
-    if (operation == "check") return check(field_text(request, "pieces"));
-    if (operation == "pull") return reply(pull(request));
-    if (operation == "hash") return hash(request);
-    if (operation == "make") return make(request);
-    if (operation == "drop") return reply(remove_near_set(set_.place, set_.job, set_.set_id));
-    return reply(Status::of(Code::kVersion, 0, "the keeper knows no request '%.40s'", operation.c_str()));
+    if (operation == "get" && names_set()) return get(request);
+    Fields fields;
+    Status status;
+    {
+      SignsOfLife signs(peer_);
+      status = carry_out(operation, request, &fields);
+    }
+    return reply(status, fields);
   }
 
  private:
+  bool names_set() const { return !set_.place.empty() && set_.place[0] == '/' && valid_set_id(set_.set_id); }
+
+  Status carry_out(const std::string& operation, const Fields& request, Fields* fields) {
+    if (operation == "ping") return {};
+    if (operation == "collect") return collect(field_number(request, "dry_run") != 0, fields);
+    if (!names_set()) return Status(Code::kVersion, 0, "the request names no set");
+    if (operation == "check") return check(field_text(request, "pieces"), fields);
+    if (operation == "pull") return pull(request);
+    if (operation == "hash") return hash(request, fields);
+    if (operation == "make") return make(request, fields);
+    if (operation == "drop") return remove_near_set(set_.place, set_.job, set_.set_id);
+    return Status::of(Code::kVersion, 0, "the keeper knows no request '%.40s'", operation.c_str());
+  }
+
   Status reply(const Status& status, Fields fields = {}) {
     fields.merge(fields_of_status(status));
     return peer_.send(fields);
   }
 
-  Status collect(bool dry_run) {
+  Status collect(bool dry_run, Fields* fields) {
     std::vector<std::string> removed;
-    Fields fields;
     const Status status = options_.collect ? options_.collect(dry_run, &removed) : Status();
-    for (std::size_t i = 0; i < removed.size(); ++i) fields["removed" + std::to_string(i)] = removed[i];
-    return reply(status, fields);
+    for (std::size_t i = 0; i < removed.size(); ++i) (*fields)["removed" + std::to_string(i)] = removed[i];
+    return status;
   }
 
   // A piece whole, or `bytes` of it from `offset` on.
@@ -71,8 +111,10 @@ class Service {
     const std::string& file = field_text(request, "file");
     int fd = -1;
     std::uint64_t size = 0;
-    Status status = valid_piece_name(file) ? open_piece(set_, file, &fd, &size)
-                                           : Status(Code::kVersion, 0, "the request names no piece");
+    Status status = fault_point(Phase::kGive);
+    if (status.ok())
+      status = valid_piece_name(file) ? open_piece(set_, file, &fd, &size)
+                                      : Status(Code::kVersion, 0, "the request names no piece");
     if (!status.ok()) return reply(status);
     const std::uint64_t offset = field_number(request, "offset");
     const std::uint64_t bytes = request.contains("bytes") ? field_number(request, "bytes") : size;
@@ -87,42 +129,41 @@ class Service {
   }
 
   // Tells of each piece whether it is here and right.
-  Status check(const std::string& text) {
+  Status check(const std::string& text, Fields* fields) {
     std::vector<Piece> pieces;
-    if (const Status status = decode_pieces(text, &pieces); !status.ok()) return reply(status);
-    std::string good;
+    SHADOWIB_TRY(decode_pieces(text, &pieces));
+    std::string& good = (*fields)["good"];
     for (const Piece& piece : pieces)
       if (check_piece(set_, piece).ok()) good += (good.empty() ? "" : " ") + piece.file;
-    return reply({}, {{"good", good}});
+    return {};
   }
 
   // What the segments of this host's blob hold.
-  Status hash(const Fields& request) {
+  Status hash(const Fields& request, Fields* fields) {
     ParityGroup group;
     SegmentHashes hashes;
-    Status status = decode_group(request, &group);
+    SHADOWIB_TRY(decode_group(request, &group));
     const std::uint64_t row = field_number(request, "row");
-    if (status.ok() && row >= group.hosts.size()) status = Status(Code::kVersion, 0, "the request names no host");
-    if (status.ok()) status = hash_segments(set_, group, static_cast<int>(row), &hashes);
-    std::string text;
+    if (row >= group.hosts.size()) return Status(Code::kVersion, 0, "the request names no host");
+    SHADOWIB_TRY(hash_segments(set_, group, static_cast<int>(row), &hashes));
+    std::string& text = (*fields)["hashes"];
     for (const std::string& hash : hashes) text += (text.empty() ? "" : " ") + hash;
-    return reply(status, {{"hashes", text}});
+    return {};
   }
 
   // Makes a piece of a group from those on other hosts.
-  Status make(const Fields& request) {
+  Status make(const Fields& request, Fields* fields) {
     ParityGroup group;
     std::vector<Piece> pieces;
     PieceHosts hosts;
-    std::string failed;
-    Status status = decode_group(request, &group);
-    if (status.ok()) status = decode_pieces(field_text(request, "piece"), &pieces);
-    if (status.ok()) status = decode_piece_hosts(field_text(request, "from"), &hosts);
-    if (status.ok() && pieces.size() != 1) status = Status(Code::kVersion, 0, "the request names no piece");
-    if (status.ok())
-      status = make_piece(options_.directory, set_, group, hosts, told_hashes(request, group),
-                          monotonic_ns() + kTransferNs, &pieces.front(), &failed);
-    return reply(status, {{"failed", failed}, {"piece", status.ok() ? encode_pieces(pieces) : ""}});
+    SHADOWIB_TRY(decode_group(request, &group));
+    SHADOWIB_TRY(decode_pieces(field_text(request, "piece"), &pieces));
+    SHADOWIB_TRY(decode_piece_hosts(field_text(request, "from"), &hosts));
+    if (pieces.size() != 1) return Status(Code::kVersion, 0, "the request names no piece");
+    SHADOWIB_TRY(make_piece(options_.directory, set_, group, hosts, told_hashes(request, group),
+                            monotonic_ns() + kTransferNs, &pieces.front(), &(*fields)["failed"]));
+    (*fields)["piece"] = encode_pieces(pieces);
+    return {};
   }
 
   static std::vector<SegmentHashes> told_hashes(const Fields& request, const ParityGroup& group) {

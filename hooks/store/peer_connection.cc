@@ -21,9 +21,9 @@ namespace shadowib {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x4b424953;  // "SIBK"
-constexpr std::uint16_t kVersion = 1;
+constexpr std::uint16_t kVersion = 2;
 constexpr std::size_t kMostFields = 4 << 20;  // bytes of a message
-constexpr std::int64_t kAddressNs = 3'000'000'000;
+constexpr std::int64_t kAddressNs = 3'000'000'000, kSilenceNs = 60'000'000'000;
 
 struct Hello {  // of either side
   std::uint32_t magic = kMagic;
@@ -79,8 +79,13 @@ PeerConnection::PeerConnection(int fd) : fd_(fd) {
 PeerConnection::~PeerConnection() { ::close(fd_); }
 
 Status PeerConnection::wait(short events) {
+  const std::int64_t silent_ns = monotonic_ns() + silence_ns_;
   for (;;) {
-    const std::int64_t left = deadline_ns_ - monotonic_ns();
+    const std::int64_t now = monotonic_ns(), left = std::min(deadline_ns_, silent_ns) - now;
+    if (left <= 0 && now < deadline_ns_)
+      return Status::of(Code::kTimeout, ETIMEDOUT,
+                        "the keeper has given no sign of life for %.0f s; see whether it or its host is stopped",
+                        static_cast<double>(silence_ns_) / 1e9);
     if (left <= 0) return Status(Code::kTimeout, ETIMEDOUT, "the keeper does not answer in time");
     pollfd watched{fd_, events, 0};
     const int ready = ::poll(&watched, 1, static_cast<int>(std::min<std::int64_t>(left / 1'000'000 + 1, 1 << 30)));
@@ -145,9 +150,14 @@ Status PeerConnection::send(const Fields& fields) {
   return send_bytes(text.data(), text.size());
 }
 
+Status PeerConnection::send_sign() {
+  constexpr std::uint32_t kNothing = 0;
+  return send_bytes(&kNothing, sizeof(kNothing));
+}
+
 Status PeerConnection::receive(Fields* fields) {
   std::uint32_t bytes = 0;
-  SHADOWIB_TRY(receive_bytes(&bytes, sizeof(bytes)));
+  while (bytes == 0) SHADOWIB_TRY(receive_bytes(&bytes, sizeof(bytes)));
   if (bytes > kMostFields) return Status::of(Code::kVersion, 0, "a message of %u bytes from a keeper", bytes);
   std::string text(bytes, '\0');
   SHADOWIB_TRY(receive_bytes(text.data(), bytes));
@@ -200,6 +210,7 @@ Status PeerConnection::connect(const std::vector<PeerAddress>& addresses, const 
     made->set_deadline(std::min(deadline_ns, monotonic_ns() + kAddressNs));
     if (status = made->prove(key); status.ok()) {
       made->set_deadline(deadline_ns);
+      made->set_silence(kSilenceNs);
       *connection = std::move(made);
       return {};
     }

@@ -2,7 +2,8 @@
 //
 // Messages are fields (job/protocol.h) with their length before them; after one may follow bytes of a piece. Format:
 // KEEPER_PROTOCOL.md. For commands, one thread at a time. Every call ends at the deadline that was set last. A peer
-// whose host is lost while bytes are awaited counts as gone after 40 s.
+// whose host is lost while bytes are awaited counts as gone after 40 s. A keeper that was asked for something and
+// gives no sign of life for 60 s is not waited for: it or its host may be stopped.
 #pragma once
 
 #include <cstdint>
@@ -36,14 +37,21 @@ class PeerConnection {
                        std::unique_ptr<PeerConnection>* connection);
 
   void set_deadline(std::int64_t monotonic_ns) { deadline_ns_ = monotonic_ns; }
+  // How long a call waits while no byte moves. connect() sets 60 s; accept() sets none, since peers may think.
+  void set_silence(std::int64_t ns) { silence_ns_ = ns; }
   Status send(const Fields& fields);
-  // kIo: the other side has gone. kVersion: no fields.
+  // A message without content: what was asked for is being done.
+  Status send_sign();
+  // The next message that has content. kIo: the other side has gone. kVersion: no fields. kTimeout: the deadline, or
+  // silence.
   Status receive(Fields* fields);
   // `bytes` of a file, from `offset` on.
   Status send_file(int file, std::uint64_t offset, std::uint64_t bytes);
   Status receive_bytes(void* to, std::size_t bytes);
 
  private:
+  static constexpr std::int64_t kNever = std::int64_t{1} << 60;
+
   explicit PeerConnection(int fd);
   Status wait(short events);
   Status send_bytes(const void* from, std::size_t bytes);
@@ -52,6 +60,7 @@ class PeerConnection {
 
   int fd_;
   std::int64_t deadline_ns_ = 0;
+  std::int64_t silence_ns_ = kNever;
 };
 
 }  // namespace shadowib

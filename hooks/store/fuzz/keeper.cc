@@ -36,7 +36,7 @@ using namespace shadowib;
 constexpr std::size_t kHelloBytes = 40;
 
 std::string hello(char nonce) {
-  return std::string("SIBK\1\0\0\0", 8) + std::string(32, nonce);  // KEEPER_PROTOCOL.md
+  return std::string("SIBK\2\0\0\0", 8) + std::string(32, nonce);  // KEEPER_PROTOCOL.md
 }
 
 std::string proof_after(const std::string& key, const std::string& peers_hello) {

@@ -43,7 +43,8 @@ class KeeperTest : public testing::Test {
     piece_ = {"member-0.img", content_.size(), hex_hash(content_)};
     options_ = {.directory = directory(), .job = "job", .wanted = [this] { return wanted_.load() != 0; }};
     options_.turn_ms = 20;
-    options_.collect = [](bool dry_run, std::vector<std::string>* removed) {
+    options_.collect = [this](bool dry_run, std::vector<std::string>* removed) {
+      while (held_.load() != 0) futex_wait(&held_, 1, 1'000'000'000);
       *removed = {"/a b/one", "/a b/two"};
       return dry_run ? Status(Code::kIo, EIO, "dry") : Status();
     };
@@ -94,7 +95,7 @@ class KeeperTest : public testing::Test {
   Piece piece_;
   KeeperOptions options_;
   KeeperInfo keeper_;
-  std::atomic<std::uint32_t> ready_{0}, wanted_{1};
+  std::atomic<std::uint32_t> ready_{0}, wanted_{1}, held_{0};
   Status status_;
   std::thread thread_;
 };
@@ -365,7 +366,7 @@ TEST_F(KeeperTest, WhoComesWhenItIsFullWaitsForAPlace) {
   std::vector<int> strangers;
   for (int i = 0; i < 64; ++i) strangers.push_back(connect_stranger());
   const int last = connect_stranger();
-  const std::string hello = std::string("SIBK\1\0\0\0", 8) + std::string(32, 'n');
+  const std::string hello = std::string("SIBK\2\0\0\0", 8) + std::string(32, 'n');
   ASSERT_EQ(::send(last, hello.data(), hello.size(), MSG_NOSIGNAL), static_cast<ssize_t>(hello.size()));
   char answer[40];
   EXPECT_EQ(::recv(last, answer, sizeof(answer), MSG_WAITALL), static_cast<ssize_t>(sizeof(answer)));
@@ -400,6 +401,54 @@ TEST_F(KeeperTest, BothSidesNoticeThatTheOthersHostIsLost) {
     timers = timers_of_port(keeper_.addresses.back().port);
   } while (std::find(timers.begin(), timers.end(), 1) != timers.end());  // its last bytes are not acknowledged yet
   EXPECT_EQ(timers, (std::vector<int>{kKeepAlive, kKeepAlive}));
+}
+
+// Or what takes long would look like a keeper that is stopped.
+TEST_F(KeeperTest, GivesSignsOfLifeWhileItWorks) {
+  held_ = 1;
+  std::unique_ptr<PeerConnection> peer;
+  ASSERT_TRUE(PeerConnection::connect({keeper_.addresses.back()}, std::string(32, 'k'), soon(), &peer).ok());
+  ASSERT_TRUE(peer->send({{"op", "collect"}}).ok());
+  for (int signs = 0; signs < 2; ++signs) {
+    std::uint32_t length = 1;
+    EXPECT_TRUE(peer->receive_bytes(&length, sizeof(length)).ok());
+    EXPECT_EQ(length, 0u);
+  }
+  held_ = 0;
+  futex_wake(&held_, 1);
+  Fields reply;
+  const Status status = peer->receive(&reply);
+  ASSERT_TRUE(status.ok()) << status.text();
+  EXPECT_EQ(field_text(reply, "removed0"), "/a b/one");
+}
+
+// A peer that has proved the key and then is stopped, or its host: its kernel goes on taking bytes and answering
+// probes.
+TEST_F(KeeperTest, IsNotWaitedForWhenItIsStopped) {
+  std::unique_ptr<PeerConnection> stopped, peer;
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof(at);
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&at), bytes), 0);
+  ASSERT_EQ(::listen(listener, 1), 0);
+  ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&at), &bytes), 0);
+  std::thread keeper([&] {
+    const int fd = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    EXPECT_TRUE(PeerConnection::accept(fd, std::string(32, 'k'), soon(), &stopped).ok());
+  });
+  const Status connected =
+      PeerConnection::connect({{"127.0.0.1", ntohs(at.sin_port)}}, std::string(32, 'k'), soon(), &peer);
+  keeper.join();
+  ::close(listener);
+  ASSERT_TRUE(connected.ok()) << connected.text();
+  peer->set_deadline(monotonic_ns() + 3600'000'000'000);
+  peer->set_silence(50'000'000);
+  Fields reply;
+  const Status status = peer->receive(&reply);
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_NE(std::string(status.text()).find("no sign of life"), std::string::npos) << status.text();
 }
 
 // A decoder that has lost one source leaves the others in the middle of what they send.
