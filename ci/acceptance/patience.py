@@ -12,7 +12,7 @@ import time
 STEP_S = 0.5
 
 
-def _queued(pid: int) -> tuple[float, bool, float]:
+def queued(pid: int) -> tuple[float, bool, float]:
     """Of a process: seconds that it has waited for processors, whether it does so or waits for a disk now or runs, and seconds that it has
     run."""
     ran = waited = 0.0
@@ -67,7 +67,7 @@ def run(words: list[str], timeout: float, **options) -> subprocess.CompletedProc
                 out, err = process.communicate(timeout=STEP_S)
                 return subprocess.CompletedProcess(words, process.returncode, out, err)
             except subprocess.TimeoutExpired:
-                now, after = time.monotonic(), _queued(process.pid)
+                now, after = time.monotonic(), queued(process.pid)
                 stands = before[1] and after[1] and after[2] == before[2]  # the kernel adds what has ended alone
                 left -= 0.0 if stands else max(0.0, now - then - max(0.0, after[0] - before[0]))
                 before, then = after, now

@@ -12,11 +12,13 @@
 #include <cstring>
 #include <filesystem>
 #include <set>
+#include <string_view>
 
 #include "hooks/imager/set/manifest.h"
 #include "hooks/imager/set/near_images.h"
 #include "hooks/job/job_directory.h"
 #include "hooks/job/near_directory.h"
+#include "hooks/job/phase.h"
 #include "hooks/store/files.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/this_host.h"
@@ -133,7 +135,9 @@ Status flush_leased(const std::string& directory, const SetManifest& manifest, c
   options.moved = [&](std::uint64_t bytes) { progress.update(std::min(done += bytes, total), total); };
   options.again = [](const Status& status) { std::fprintf(stderr, "shadowib: %s; trying again\n", status.text()); };
   const std::unique_ptr<FarPlace> place = settings.open();
+  SHADOWIB_TRY(fault_point(Phase::kFlush));
   SHADOWIB_TRY(flush_pieces(*place, far_prefix(manifest.job, manifest.set_id), pieces, options, report));
+  SHADOWIB_TRY(fault_point(Phase::kFlushed));
 
   std::vector<FarSet> sets;
   FlushReport list;
@@ -169,6 +173,19 @@ std::string newest_due(const std::string& directory, const std::string& job, con
   return newest == nullptr ? "" : newest->path;
 }
 
+// Where the kernel shares processors between sessions (sched(7), autogroup), a nice value counts within a session
+// only. This one has its own. Not the lowest: beside programs that never sleep the flush would never end.
+void nice_session() {
+  constexpr int kMostTries = 100, kSessionUs = 100'000;
+  constexpr std::string_view kNice = "10";
+  const int fd = ::open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  // Users without privileges may change one session in 100 ms, all users of the machine together.
+  for (int tries = 0; ::write(fd, kNice.data(), kNice.size()) < 0 && errno == EAGAIN && tries < kMostTries; ++tries)
+    ::usleep(kSessionUs);
+  ::close(fd);
+}
+
 // Beside a program that computes and waits by polling.
 void take_lowest_priority() {
   constexpr int kIoIdle = 3 << 13;
@@ -177,6 +194,7 @@ void take_lowest_priority() {
   std::memset(&all, 0xff, sizeof(all));
   (void)::setpriority(PRIO_PROCESS, 0, 19);
   (void)::sched_setscheduler(0, SCHED_BATCH, &none);
+  nice_session();
   (void)::syscall(SYS_ioprio_set, 1, 0, kIoIdle);
   (void)::sched_setaffinity(0, sizeof(all), &all);  // a rank that has started this may be bound
 }
