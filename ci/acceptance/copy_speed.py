@@ -66,8 +66,9 @@ class BigJob(NearJob):
         self.hosts, self.store = hosts, store
         names = [name for name in hosts.names if name not in SPARE]
         for name in names:
-            words = [self.shadowib, "run", "--job", self.name, "--dir", str(self.directory), "--backend", "ib2tcp", "--store", store, "--near",
-                     str(hosts.place), "--", case.line.program("ci_big_process"), str(mebibytes)]
+            near = [] if store == "central" else ["--near", str(hosts.place)]
+            words = [self.shadowib, "run", "--job", self.name, "--dir", str(self.directory), "--backend", "ib2tcp", "--store", store, *near, "--",
+                     case.line.program("ci_big_process"), str(mebibytes)]
             self.programs.append(self._spawn(f"big-{name}", hosts.at(name, words)))
         self.count = len(names)
         wait_for("all to be ready", lambda: all("ready" in program.text() or program.ended() for program in self.programs), 300)

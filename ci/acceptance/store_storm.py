@@ -8,10 +8,12 @@ import subprocess
 import time
 
 from common import Case, Line, check, main
+from copy_speed import BigJob
 from lost_hosts import HOSTS, Hosts, NearJob
 
 SURVIVES = {"mirror": 1, "xor": 1, "rs:2": 2}
 ROUNDS, SHORT_ROUNDS = 100, 2
+IDLE_S = 10
 LONGEST_S = 2.5  # into a checkpoint: beyond the end of most
 
 
@@ -72,11 +74,37 @@ def storm(case: Case, tier: str, names: str, rounds: int) -> str:
     return f"{rounds} rounds on {len(names)} hosts, {job.count} members; {sets.count('new')} times the new set, {sets.count('old')} times the one before"
 
 
+def turns(pids: list[int]) -> int:
+    """How often threads of shadowib have run in these processes. The programs' own threads are those they begin with."""
+    return sum(int((task / "schedstat").read_text().split()[2]) for pid in pids for task in pathlib.Path(f"/proc/{pid}/task").iterdir()
+               if int(task.name) != pid)
+
+
+def idle(case: Case) -> str:
+    """Between checkpoints a store has members do nothing."""
+    hosts, counts = Hosts(case, "mem", HOSTS[:2]), {}
+    for store in ("central", "mem:mirror"):
+        job = BigJob(case, hosts, store, 1)
+        job.at(HOSTS[0], "checkpoint", job.name)
+        job.await_progress()
+        pids = [member.pid for member in job.members()]
+        time.sleep(1)  # what status has asked for is over
+        before = turns(pids)
+        time.sleep(IDLE_S)
+        counts[store] = turns(pids) - before
+        job.kill()
+    text = f"in {IDLE_S} s threads of shadowib run {counts['mem:mirror']} times with a store near the members, {counts['central']} times without"
+    check(counts["mem:mirror"] <= counts["central"], text)
+    return text
+
+
 def run() -> int:
     line = Line("store_storm", __doc__)
     if line.quick:
         line.case("mem", lambda case: storm(case, "mem", HOSTS[:2], SHORT_ROUNDS))
+        line.case("idle", idle)
     else:
+        line.case("idle", idle)
         for tier in ("mem", "disk"):
             line.case(tier, lambda case, tier=tier: storm(case, tier, HOSTS, ROUNDS))
     return line.finish()
