@@ -227,6 +227,13 @@ def refusals(case: Case) -> str:
                         (("--from", "ring", "--portable"), "leave --portable out")):
         done = subprocess.run(job.words(*words), capture_output=True, text=True, check=False)
         check(done.returncode == 125 and text in done.stderr, f"{words}: {done.returncode}, {done.stderr}")
+    # A program of the plain library has no part in the meeting, and would wait for the others without an end.
+    plain = case.work / "plain"
+    done = subprocess.run([case.line.program("bspcc"), "-o", str(plain), RING.name, "-lm"], cwd=RING.parent, capture_output=True, text=True, check=False)
+    check(done.returncode == 0, done.stderr)
+    done = subprocess.run(job.words("--portable", "-n", "3", "--job", "plain", str(plain)), capture_output=True, text=True, check=False,
+                          timeout=PATIENCE_S)
+    check(done.returncode == 124 and "compiled by CC=shadowib-cc bspcc; this one was not" in done.stderr, f"plain: {done.returncode}, {done.stderr}")
     # Images of two processes change places: the manifest finds it, and so does the library without one.
     one, two = path / "member-1.psi", path / "member-2.psi"
     done = subprocess.run(job.words("--portable", "-n", "3", "--job", "ring", "--images", str(swapped(case, one, two)), ring), capture_output=True, text=True,
@@ -242,7 +249,7 @@ def refusals(case: Case) -> str:
                           timeout=PATIENCE_S)
     check(done.returncode == 20 and "an unread message of process 0 has values of x86_64 whose type is not known" in done.stderr,
           f"structs: {done.returncode}, {done.stderr}")
-    return "options, swapped images, untyped messages"
+    return "options, a plain program, swapped images, untyped messages"
 
 
 def swapped(case: Case, one: pathlib.Path, two: pathlib.Path) -> pathlib.Path:

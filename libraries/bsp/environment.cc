@@ -30,6 +30,10 @@ Environment read_environment() {
   Environment environment;
   if (std::getenv("SHADOWIB_BSP_PROCESSES") == nullptr) return environment;
   environment.is_started = true;
+#ifndef SHADOWIB_BSP_PORTABLE
+  if (std::getenv("SHADOWIB_BSP_MEETING") != nullptr)
+    fail("bsprun --portable runs programs that were compiled by CC=shadowib-cc bspcc; this one was not");
+#endif
   environment.processes = static_cast<int>(number("SHADOWIB_BSP_PROCESSES", 1, kMaxProcesses));
   environment.process = static_cast<int>(number("SHADOWIB_BSP_PROCESS", 0, environment.processes - 1));
   environment.here = static_cast<int>(number("SHADOWIB_BSP_HERE", 1, environment.processes));

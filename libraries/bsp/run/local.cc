@@ -62,6 +62,7 @@ std::string meeting_of(const Options& options) { return prefix_of_ends(options) 
     words.insert(words.begin(), shadowib_command());
     ::_exit(execute(std::move(words)));
   }
+  ::unsetenv("SHADOWIB_BSP_MEETING");  // of a portable program that starts this one
   options.interval.empty() ? ::unsetenv("SHADOWIB_BSP_INTERVAL")
                            : (set("SHADOWIB_BSP_INTERVAL", options.interval), 0);
   std::vector<std::string> words{shadowib_command(), "run", "--job", options.job};
