@@ -19,7 +19,7 @@ from mpi import PATHS, QUIET, MpiJob
 from mpi_cost import loop_time
 from mpi_programs import Lammps
 
-SLOWER, PAIRS, INTERVAL_S, STEPS = 1.03, 7, 4, 2400
+SLOWER, PAIRS, INTERVAL_S, STEPS = 1.03, 5, 4, 4800
 STORE = pathlib.Path(__file__).resolve().parent / "programs" / "object_store.py"
 
 
@@ -408,13 +408,13 @@ def slowed(case: Case) -> str:
     for number in range(PAIRS):
         took = {}
         for with_far in (False, True) if number % 2 == 0 else (True, False):
-            far = case.work / f"far{number}"
+            far = case.work / f"archive{number}"
             far.mkdir(exist_ok=True)
             job = NearLammps(case, f"{'far' if with_far else 'near'}{number}", near, f"dir:{far}" if with_far else "")
             job.launch()
             job.finish(300)
             await_flush(job, "the last flush to end", lambda job=job: not flusher(job))
-            took[with_far], there = loop_time(job), len(list(far.glob("*/*/manifest.json")))
+            took[with_far], there = loop_time(job), len(list(far.glob(f"{job.name}/*/manifest.json")))
             check(job.checkpoints() > 1 and (there > 1) == with_far, f"{job.name}: {job.checkpoints()} checkpoints, {there} sets in the far place")
             results.add(job.result())
             flushed += there if with_far else 0
