@@ -2,6 +2,7 @@
 // module, file and name together. Names of C++ are paired by what is equal on every architecture.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -36,30 +37,46 @@ inline AllocationKey allocation_key(const Image& image, const AllocationSite& si
 
 constexpr std::size_t kNone = ~std::size_t{0};
 
-// The entries of a list by their keys. Entries of one key, as two calls of malloc in one macro, go by their order.
+// The entries of a list by their keys. Entries of one key, as f<long> and f<int>, go by their full names, and those
+// of one name, as two calls of malloc in one macro, by their order.
 template <typename Key>
 class Twins {
  public:
-  void add(Key key) {
-    auto& same = entries_[key];
-    same.push_back(places_.size());
-    places_.emplace_back(std::move(key), same.size() - 1);
+  void add(Key key, const std::string& name) {
+    Same& same = entries_[key];
+    auto& named = same[name];
+    places_.push_back({std::move(key), name, named.size()});
+    named.push_back(places_.size() - 1);
   }
 
   // An entry that is never asked for.
   void skip() { places_.emplace_back(); }
 
-  // The entry of `others` that is entry `index` here, or kNone. None, too, if they have more or fewer of the key.
+  // The entry of `others` that is entry `index` here, or kNone. None, too, if they have more or fewer of the key, or
+  // several under other names: f<uint64_t> and f<unsigned> may then be either one.
   std::size_t match(std::size_t index, const Twins& others) const {
-    const auto& [key, order] = places_[index];
-    auto found = others.entries_.find(key);
-    if (found == others.entries_.end() || found->second.size() != entries_.at(key).size()) return kNone;
-    return found->second[order];
+    const Place& place = places_[index];
+    auto found = others.entries_.find(place.key);
+    if (found == others.entries_.end()) return kNone;
+    const Same &ours = entries_.at(place.key), &theirs = found->second;
+    const bool one_name = ours.size() == 1 && theirs.size() == 1;
+    const bool pairs =
+        std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end(), [one_name](const auto& a, const auto& b) {
+          return (one_name || a.first == b.first) && a.second.size() == b.second.size();
+        });
+    if (!pairs) return kNone;
+    return (one_name ? theirs.begin()->second : theirs.at(place.name))[place.order];
   }
 
  private:
-  std::map<Key, std::vector<std::size_t>> entries_;
-  std::vector<std::pair<Key, std::size_t>> places_;
+  using Same = std::map<std::string, std::vector<std::size_t>>;  // by the full name
+  struct Place {
+    Key key;
+    std::string name;
+    std::size_t order = 0;
+  };
+  std::map<Key, Same> entries_;
+  std::vector<Place> places_;
 };
 
 }  // namespace shadowib::portable
