@@ -110,6 +110,30 @@ class LibraryTest(CPlusPlusTest):
                            f"std::vector<std::vector<long>> vv(2, {{1, -2, 3}}); vv[1].clear(); vv[0].push_back(-9); {SITE}; long sum = 0; for (long x : vv[0]) sum += x;\n"
                            f'for (long x : {{5L, -3L}}) {{ {SITE}; sum += x; }} printf("%zu %zu %s %ld\\n", v.size(), w.size(), w[0].s.c_str(), sum); }}\n')
 
+    def unchanged(self, sites: int, source: str):
+        """Prints the same also in the process that saves at each site."""
+        self.same(sites, source)
+        plain = self.run_program(0).stdout
+        for at in range(1, sites + 1):
+            self.comes_back(at)
+            self.assertEqual(self.saved(at), plain)
+
+    def test_elements_being_made(self):
+        """A site in the constructor or destructor of an element that the vector or optional does not count yet, or any more."""
+        element = (f"struct T {{ long n; std::string s; T(long x) : n(x), s(\"one with quite a long name\") {{ {SITE}; n++; }} T(const T& o) : n(o.n), s(o.s) {{ {SITE}; n++; }}\n"
+                   f"  ~T() {{ if (n > 90) {SITE}; ended += n + (long)s.size(); }} static long ended; }}; long T::ended = 0;\n")
+        self.unchanged(8, "#include <string>\n#include <vector>\n" + element +
+                          "int main() { { std::vector<T> v; v.reserve(3); T a(5); v.push_back(a); v.emplace_back(99); std::vector<T> w = v, x(1, a); v.pop_back(); w.clear();\n"
+                          'printf("%ld %ld %s\\n", v[0].n, x[0].n, v[0].s.c_str()); } printf("%ld\\n", T::ended); }\n')
+        self.unchanged(4, "#include <optional>\n#include <string>\n" + element +
+                          'int main() { { std::optional<T> o; o.emplace(4); std::optional<T> p = o, q(std::in_place, 99); q.reset(); printf("%ld %ld %s\\n", o->n, p->n, p->s.c_str()); } printf("%ld\\n", T::ended); }\n')
+
+    def test_string_being_made(self):
+        self.unchanged(3, "#include <iterator>\n#include <string>\nstruct Next { using iterator_category = std::input_iterator_tag; using value_type = char; using difference_type = long; using pointer = char*; using reference = char;\n"
+                          f"int n; char operator*() const {{ return (char)('a' + n); }} Next& operator++() {{ if (n % 6 == 5) {SITE}; n++; return *this; }} Next operator++(int) {{ Next old = *this; ++*this; return old; }}\n"
+                          "bool operator==(const Next& o) const { return n == o.n; } bool operator!=(const Next& o) const { return n != o.n; } };\n"
+                          'int main() { std::string s(Next{0}, Next{20}); printf("%s\\n", s.c_str()); }\n')
+
     def test_other_containers(self):
         self.everywhere(3, "#include <array>\n#include <list>\n#include <map>\n#include <memory>\n#include <optional>\n#include <set>\n#include <string>\n#include <tuple>\n"
                            "int main() { std::map<std::string, long> m; std::set<long> s{3, -3}; std::list<std::string> l{\"a\", \"one that is longer than fifteen\"}; std::optional<std::string> o, none;\n"

@@ -1,5 +1,6 @@
 #include "libraries/portable/runtime/containers.h"
 
+#include <cctype>
 #include <cstring>
 
 #include "libraries/portable/runtime/heap.h"
@@ -7,10 +8,30 @@
 namespace shadowib::portable {
 namespace {
 
+// Of a member function, by the linker's name: its class in std. "": no member, or of another class.
+std::string class_in_std(const std::string& name) {
+  if (name.compare(0, 3, "_ZN") != 0) return "";
+  std::size_t at = name.find_first_not_of("rVKRO", 3);
+  if (at == std::string::npos || name.compare(at, 2, "St") != 0) return "";
+  at += 2;
+  if (name.compare(at, 8, "7__cxx11") == 0) at += 8;
+  std::size_t length = 0;
+  while (at < name.size() && std::isdigit(static_cast<unsigned char>(name[at])) && length < name.size())
+    length = length * 10 + static_cast<std::size_t>(name[at++] - '0');
+  return name.substr(at, length);
+}
+
 class Settle {
  public:
   explicit Settle(State& state)
-      : image_(state.image), layouts_(state.image.layouts), has_(layouts_.types.size(), kUnknown) {}
+      : image_(state.image), layouts_(state.image.layouts), has_(layouts_.types.size(), kUnknown) {
+    for (const FrameState& frame : image_.frames) {
+      const std::string of = class_in_std(image_.functions[frame.function].name);
+      if (of == "vector" || of == "_Vector_base") vector_changes_ = true;
+      if (of == "optional" || of.compare(0, 10, "_Optional_") == 0) optional_changes_ = true;
+      if (of == "basic_string") text_changes_ = true;
+    }
+  }
 
   // `bytes` may be a copy of what the program has.
   void object(const Object& object, unsigned char* bytes) {
@@ -49,8 +70,8 @@ class Settle {
     if (is_list(type)) return list(type.element, type.count, address, bytes);
     if (type.kind != kTypeStruct) return;
     if (type.format == kRecordText) text(type, address, bytes);
-    if (type.format == kRecordOptional) optional(type, bytes);
-    if (type.format == kRecordVector) vector(type, bytes);
+    if (type.format == kRecordOptional && !optional_changes_) optional(type, bytes);
+    if (type.format == kRecordVector && !vector_changes_) vector(type, bytes);
     for (const LayoutMember& member : type.members) {
       if (!member.bit_width && has(member.type))
         one(member.type, address + member.bit_offset / 8, bytes + member.bit_offset / 8);
@@ -73,7 +94,8 @@ class Settle {
     if (characters == address + at) {
       std::size_t length = 0;
       std::memcpy(&length, bytes + type.members[1].bit_offset / 8, sizeof length);
-      used = length * layouts_[layouts_[either.members[0].type].element].size;
+      const std::size_t each = layouts_[layouts_[either.members[0].type].element].size;
+      used = text_changes_ ? either.size - each : length * each;
       if (used >= either.size) return;
     } else if (characters == 0) {
       used = 0;  // not made yet
@@ -101,6 +123,8 @@ class Settle {
   const Image& image_;
   const Layouts& layouts_;
   std::vector<Has> has_;
+  // A frame of a member function is on the stack. It makes or ends an element before it moves the end.
+  bool vector_changes_ = false, optional_changes_ = false, text_changes_ = false;
 };
 
 }  // namespace
