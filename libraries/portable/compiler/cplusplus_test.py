@@ -141,6 +141,10 @@ class LibraryTest(CPlusPlusTest):
                            f"{SITE}; m[\"y\"] = at->second - 1; o = std::get<1>(t); s.insert(1); l.pop_front(); auto i = s.begin(); {SITE}; ++i; o.reset(); at = m.erase(at); a[1] = std::move(a[0]);\n"
                            f'{SITE}; printf("%ld %ld %s %d %ld %ld\\n", m["y"], *i, l.front().c_str(), o.has_value() + none.has_value(), *a[1], std::get<0>(t)); }}\n')
 
+    def test_forward_list(self):
+        self.everywhere(1, "#include <forward_list>\n#include <string>\nint main() { std::forward_list<int> f{1, 2}; std::forward_list<std::string> g{\"a string that is longer than fifteen\"}; auto before = f.before_begin();\n"
+                           f'{SITE}; f.insert_after(before, 9); printf("%d %s\\n", f.front(), g.front().c_str()); }}\n')
+
     def test_library_calls_the_program(self):
         self.everywhere(4, "#include <algorithm>\n#include <vector>\nint main() { std::vector<int> v{4, 1, 3}; int n = 0;\n"
                            f"std::for_each(v.begin(), v.end(), [&n](int x) {{ {SITE}; n = n * 10 + x; }}); std::sort(v.begin(), v.end(), std::less<int>()); {SITE}; printf(\"%d %d\\n\", n, v[0]); }}\n")

@@ -46,6 +46,7 @@ constexpr const char* kKnown[] = {"vector",
                                   "_Rb_tree_iterator",
                                   "_Rb_tree_const_iterator",
                                   "__aligned_membuf",
+                                  "__aligned_buffer",
                                   "list",
                                   "_List_base",
                                   "_List_node",
@@ -195,7 +196,7 @@ llvm::Constant* Tables::class_of(const llvm::DICompositeType* type) {
   };
   if (standard && !is_empty(type)) {
     if (is_unknown(type)) return refused(", which is not supported");
-    if (family == "__aligned_membuf" && first_argument(type)) {
+    if ((family == "__aligned_membuf" || family == "__aligned_buffer") && outer == type && first_argument(type)) {
       auto* value = llvm::ConstantStruct::get(
           member_type_, {text("value"), this->type(first_argument(type)), number(0), number(0)});
       return type_fields(name, kTypeStruct, 0, size, 1, null(), array({value}, member_type_));
