@@ -49,7 +49,8 @@ class Restart {
         converter_(image_.layouts, state_.image.layouts) {
     add_program(state_, states_);
     check_sources();
-    for (const FunctionName& name : state_.image.functions) our_functions_.add(function_key(state_.image, name), name.name);
+    for (const FunctionName& name : state_.image.functions)
+      our_functions_.add(function_key(state_.image, name), name.name);
     for (const FunctionName& name : image_.functions) their_functions_.add(function_key(image_, name), name.name);
     homes_.resize(image_.objects.size());
     make_frames();
@@ -201,7 +202,8 @@ class Restart {
 
   void make_blocks() {
     Twins<AllocationKey> ours, theirs;
-    for (const AllocationSite& now : state_.image.allocations) ours.add(allocation_key(state_.image, now), now.function);
+    for (const AllocationSite& now : state_.image.allocations)
+      ours.add(allocation_key(state_.image, now), now.function);
     for (const AllocationSite& then : image_.allocations) theirs.add(allocation_key(image_, then), then.function);
     for (std::size_t i = 0; i < image_.objects.size(); i++) {
       const Object& then = image_.objects[i];
