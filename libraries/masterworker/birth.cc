@@ -128,6 +128,7 @@ Born fork_worker() {
   sigset_t child, before;
   ::sigemptyset(&child);
   ::sigaddset(&child, SIGCHLD);
+  ::sigaddset(&child, SIGTERM);
   ::sigprocmask(SIG_BLOCK, &child, &before);
   const pid_t between = ::fork();
   if (between < 0) {
@@ -146,6 +147,7 @@ Born fork_worker() {
   const pid_t worker = ::fork();
   if (worker != 0) ::_exit(worker < 0 ? errno : 0);
   ::setsid();
+  ::sigaddset(&before, SIGTERM);
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   if (guarded(Guard::kOwnDescriptors)) separate_descriptors();
   if (guarded(Guard::kPrivateMappings)) separate_mappings();

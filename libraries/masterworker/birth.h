@@ -3,7 +3,7 @@
 // The new process goes on where the master is, so it has the shared data of this moment without a replay. It is no
 // child of the master and has its own session. It keeps descriptors 0 to 2, and files open for reading with offsets
 // of its own. All others become /dev/null: a worker must not write the master's files (M15). Shared mappings become
-// private (M10).
+// private (M10). SIGTERM is blocked in it, until it can leave in an orderly way.
 #pragma once
 
 namespace shadowib::masterworker {

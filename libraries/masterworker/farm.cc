@@ -312,6 +312,10 @@ class Farm : public Runtime {
     struct sigaction end {};
     end.sa_handler = [](int) { g_leave = true; };
     ::sigaction(SIGTERM, &end, nullptr);
+    sigset_t term;
+    ::sigemptyset(&term);
+    ::sigaddset(&term, SIGTERM);
+    ::sigprocmask(SIG_UNBLOCK, &term, nullptr);  // fork_worker() has blocked it
     worker_ = std::make_unique<WorkerLink>(facts, &g_leave);
     if (phase_ == 0) return;
     phase_ -= 1;  // slave_loop() enters it

@@ -22,6 +22,7 @@ std::uint64_t work_id(Work work, std::uint64_t index) { return static_cast<std::
 constexpr std::uint32_t kDatagramBytes = 512;
 constexpr std::size_t kRouteHeader = 40;
 constexpr int kHelloMs = 200;
+constexpr int kLastHellos = 10;  // of a fork that is told to leave
 constexpr std::int64_t kLifeNs = 500'000'000;
 
 }  // namespace
@@ -57,8 +58,10 @@ WorkerLink::WorkerLink(const BirthFacts& facts, const volatile bool* leave) : ad
   if (route_ == nullptr) give_up("a worker finds no way to its master");
   for (int i = 0; i < 4; ++i) post_welcome();
   say_hello();
-  while (!wait_for(&WorkerLink::answered, leave, kHelloMs)) {
-    if (master_gone_ || (leave != nullptr && *leave)) ::_exit(0);
+  // The master counts on a fork until it has heard of it: one that is told to leave joins first, and says so.
+  int last_hellos = facts.elsewhere ? 0 : kLastHellos;
+  while (!wait_for(&WorkerLink::answered, facts.elsewhere ? leave : nullptr, kHelloMs)) {
+    if (master_gone_ || (leave != nullptr && *leave && last_hellos-- == 0)) ::_exit(0);
     if (guarded(Guard::kRepeatHello)) say_hello();
   }
   if (broken_) ::_exit(1);

@@ -1,6 +1,7 @@
 #include "libraries/masterworker/worker_link.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -56,6 +57,25 @@ TEST_F(WiredWorker, LeavesWhileItWaitsForItsWelcome) {
     leave = hello == 2;
     return kNone;
   });
+  EXPECT_EXIT(WorkerLink(facts, &leave), ::testing::ExitedWithCode(0), "");
+}
+
+// It ended without a word, and its master, which had made it, waited for it for a minute before it made another one.
+TEST_F(WiredWorker, AForkThatIsToldToLeaveJoinsFirst) {
+  facts.elsewhere = false;
+  facts.master_pid = ::getpid();
+  volatile bool leave = true;
+  answer([](int hello) { return hello == 3 ? Answer::kWelcome : kNone; });
+  const WorkerLink link(facts, &leave);
+  EXPECT_EQ(hellos, 3);
+  EXPECT_EQ(wires.posted(2).size(), 1u) << "it says that it is ready";
+}
+
+TEST_F(WiredWorker, AForkThatIsToldToLeaveIsNotHeldUp) {
+  facts.elsewhere = false;
+  facts.master_pid = ::getpid();
+  volatile bool leave = true;
+  answer([](int) { return kNone; });
   EXPECT_EXIT(WorkerLink(facts, &leave), ::testing::ExitedWithCode(0), "");
 }
 
