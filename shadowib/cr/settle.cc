@@ -236,17 +236,24 @@ class Settler {
     std::sort(mine.begin(), mine.end(), [](const QpCounts& a, const QpCounts& b) { return a.qp_num < b.qp_num; });
     std::string text(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(QpCounts));
     counts_[context_.job->member] = std::move(mine);
-    if (noted_ && text == last_noted_) return;
-    due_ = {{key("counts", context_.job->member), text, text.empty()}};
-    last_noted_ = std::move(text);
+    if (noted_ && text == (due_.empty() ? last_published_ : due_[0].value)) return;
+    const bool is_empty = text.empty();
+    due_.clear();
+    due_.push_back({key("counts", context_.job->member), std::move(text), is_empty});
     noted_ = true;
     changed_ns_ = monotonic_ns();
+  }
+
+  // They are long with many queue pairs, so nothing is copied.
+  void are_published() {
+    if (!due_.empty()) last_published_ = std::move(due_[0].value);
+    due_.clear();
   }
 
   // Counts that have changed: before those of others are read, and with the entry of a member that has settled.
   Status publish_counts() {
     SHADOWIB_TRY(context_.exchange->publish_all(due_));
-    due_.clear();
+    are_published();
     return {};
   }
 
@@ -583,7 +590,7 @@ class Settler {
     const Status status = context_.exchange->barrier_beside(
         due_, std::string(context_.prefix) + "/settled", std::to_string(context_.job->member),
         static_cast<int>(context_.member_count), pause_ms, context_.abort_key, nullptr);
-    due_.clear();
+    are_published();
     *all = status.ok();
     if (status.code() == Code::kAborted) return Status(Code::kAborted, 0, kOthersGaveUp);
     return status.code() == Code::kTimeout ? Status() : status;
@@ -614,7 +621,7 @@ class Settler {
   std::map<std::pair<std::uint32_t, std::string>, Candidates> candidates_;  // by LID and GID
   Status failure_;           // the first of the exchange's in a place that cannot return it
   bool has_guests_ = false;  // the job has had some, and they may have a member's address
-  std::string last_noted_;
+  std::string last_published_;
   bool noted_ = false, settled_ = false;
   std::vector<Exchange::Value> due_;  // counts that have yet to be published
   bool gives_up_tails_ = false;       // of queue pairs whose peers are gone: nothing tells any more what has run
