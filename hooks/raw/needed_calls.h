@@ -103,8 +103,8 @@ inline constexpr const char* kUnfilteredCalls[] = {"chdir",
                                                    "ppoll",
                                                    "sched_setaffinity",
                                                    "sched_setscheduler",
-                                                   "setpgid",
                                                    "setpriority",
+                                                   "setsid",
                                                    "statfs",
                                                    "wait4"};
 inline constexpr char kProbeOption[] = "--probe-calls";  // of the command

@@ -166,9 +166,7 @@ Status Saver::become() {
   const long closed = raw::invoke(__NR_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE);
   if (raw::failed(closed))
     return Status::of(Code::kRefused, static_cast<int>(-closed), "close_range: errno %ld", -closed);
-  // A group of its own, in the program's session: where the kernel shares processors between sessions (sched(7),
-  // autogroup), a nice value counts within one.
-  raw::invoke(__NR_setpgid, 0, 0);
+  raw::invoke(__NR_setsid);
   raw::invoke(__NR_chdir, "/");
   raw::invoke(__NR_prctl, PR_SET_NAME, "shadowib-saver", 0, 0, 0);
   // A real-time class, a nice value and a binding are the program's.
