@@ -10,11 +10,12 @@ namespace {
 
 bool of_cplusplus(const std::string& name) { return name.compare(0, 2, "_Z") == 0; }
 
-}  // namespace
+char letter_of_size(char letter) { return letter == 'm' || letter == 'y' ? 'j' : letter; }
+char letter_of_all(char letter) { return letter == 'l' || letter == 'x' ? 'i' : letter_of_size(letter); }
 
-// Names of the source, which have their lengths in front, stay. All other letters for types of whole numbers of 32
-// and 64 bits become one of each sign; those that mean something else there mean it on each architecture.
-std::string canonical_name(const std::string& name) {
+// Names of the source, which have their lengths in front, stay. Other letters for types of whole numbers of 32 and 64
+// bits become one; those that mean something else there mean it on each architecture.
+std::string with_letters(const std::string& name, char (*common)(char)) {
   if (!of_cplusplus(name)) return name;
   std::string result;
   for (std::size_t i = 0; i < name.size();) {
@@ -34,11 +35,15 @@ std::string canonical_name(const std::string& name) {
       }
       continue;
     }
-    const char letter = name[i++];
-    result += letter == 'l' || letter == 'x' ? 'i' : letter == 'm' || letter == 'y' ? 'j' : letter;
+    result += common(name[i++]);
   }
   return result;
 }
+
+}  // namespace
+
+std::string canonical_name(const std::string& name) { return with_letters(name, letter_of_all); }
+std::string unsigned_name(const std::string& name) { return with_letters(name, letter_of_size); }
 
 std::string readable_name(const std::string& name) {
   if (!of_cplusplus(name)) return name;

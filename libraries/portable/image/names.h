@@ -9,6 +9,10 @@ namespace shadowib::portable {
 // Names of C stay as they are.
 std::string canonical_name(const std::string& name);
 
+// Likewise, but numbers with a sign keep their types: std::vector<int> and std::vector<long> have functions that take
+// a size_t, and differ by the element alone.
+std::string unsigned_name(const std::string& name);
+
 // As the source has it, for messages: "Stack<int>::push(int)". Names of C stay as they are.
 std::string readable_name(const std::string& name);
 

@@ -37,8 +37,8 @@ inline AllocationKey allocation_key(const Image& image, const AllocationSite& si
 
 constexpr std::size_t kNone = ~std::size_t{0};
 
-// The entries of a list by their keys. Entries of one key, as f<long> and f<int>, go by their full names, and those
-// of one name, as two calls of malloc in one macro, by their order.
+// The entries of a list by their keys. Entries of one key, as f<long> and f<int>, go by their full names, or by these
+// but for size_t in them. Those of one name, as two calls of malloc in one macro, go by their order.
 template <typename Key>
 class Twins {
  public:
@@ -64,7 +64,7 @@ class Twins {
         std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end(), [one_name](const auto& a, const auto& b) {
           return (one_name || a.first == b.first) && a.second.size() == b.second.size();
         });
-    if (!pairs) return kNone;
+    if (!pairs) return match_by_signs(place, ours, theirs);
     return (one_name ? theirs.begin()->second : theirs.at(place.name))[place.order];
   }
 
@@ -75,6 +75,22 @@ class Twins {
     std::string name;
     std::size_t order = 0;
   };
+
+  // Empty if two of them cannot be told apart so.
+  static Same by_signs(const Same& names) {
+    Same result;
+    for (const auto& [name, entries] : names)
+      if (!result.emplace(unsigned_name(name), entries).second) return {};
+    return result;
+  }
+  static std::size_t match_by_signs(const Place& place, const Same& ours, const Same& theirs) {
+    const Same here = by_signs(ours), there = by_signs(theirs);
+    const bool pairs = !here.empty() && std::equal(here.begin(), here.end(), there.begin(), there.end(),
+                                                   [](const auto& a, const auto& b) {
+                                                     return a.first == b.first && a.second.size() == b.second.size();
+                                                   });
+    return pairs ? there.at(unsigned_name(place.name))[place.order] : kNone;
+  }
   std::map<Key, Same> entries_;
   std::vector<Place> places_;
 };
