@@ -236,9 +236,11 @@ Status stop_install() {
              signal);
   }
   end_sanitizer_thread();
+#if !defined(__SANITIZE_THREAD__)  // which takes the lock for none where it is told of entering
   arena_protect_holders(&enter_inside, [] {
     if (leave_inside()) park_if_requested();
   });
+#endif
   const std::uint64_t ours = signal_bit(signal);
   raw_sigmask(SIG_UNBLOCK, &ours, nullptr);
   g_installed_pid.store(raw_getpid());

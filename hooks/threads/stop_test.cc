@@ -108,6 +108,7 @@ TEST_F(StopTest, MallocStorm) {
   stop_repeatedly(40);
 }
 
+#if !defined(__SANITIZE_THREAD__)
 // Who stands holds no lock of the arena, wherever it was.
 TEST_F(StopTest, TheArenaCanBeUsedMeanwhile) {
   start(4, [] {
@@ -129,6 +130,7 @@ TEST_F(StopTest, TheArenaCanBeUsedMeanwhile) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   agent.join();
 }
+#endif
 
 // Where a parked thread was interrupted, or 0. The frames lead from its context to our handler's, which returns to
 // the restorer; the kernel's frame with the registers lies above. A search of the stack finds what earlier handlers
