@@ -13,7 +13,6 @@
    its device, as the word says. ASK.ROLE says which number was heard. Once there is a file STOP, the next message of
    each queue pair is its last, and all end; once there is a file STOP.report, B ends when it has what is
    written there: a line for each of its processes, as "b0 N N N N", with messages of a0's and a1's queue pairs. */
-#include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,6 +20,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "border.h"
 
 enum {
   PEERS = 2,
@@ -70,16 +71,6 @@ static struct ibv_mr* mr;
 static struct place peers[PEERS];
 static uint64_t seed, answers, wanted;
 static int paused, asking;
-
-static void fail(const char* what, uint64_t number) {
-  printf("%s: %llu\n", what, (unsigned long long)number);
-  fflush(stdout);
-  _exit(3);
-}
-#define MUST(condition)                           \
-  do {                                            \
-    if (!(condition)) fail(#condition, __LINE__); \
-  } while (0)
 
 static uint64_t mixed(uint64_t a, uint64_t b) {
   uint64_t x = (a + seed) * UINT64_C(0x9e3779b97f4a7c15) + b * UINT64_C(0xbf58476d1ce4e5b9);
@@ -133,28 +124,6 @@ static void open_adapter(void) {
       pd, &memory, sizeof(memory),
       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
   MUST(pd != NULL && sends != NULL && receives != NULL && srq != NULL && mr != NULL);
-}
-
-static int socket_to(int port, int accepts) {
-  struct sockaddr_in address = {
-      .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  const int on = 1;
-  int s = socket(AF_INET, SOCK_STREAM, 0), peer;
-  MUST(s >= 0);
-  if (!accepts) {
-    while (connect(s, (struct sockaddr*)&address, sizeof(address)) != 0) {
-      close(s);
-      usleep(10000);
-      s = socket(AF_INET, SOCK_STREAM, 0);
-    }
-    return s;
-  }
-  setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  MUST(bind(s, (struct sockaddr*)&address, sizeof(address)) == 0 && listen(s, 1) == 0);
-  peer = accept(s, NULL, NULL);
-  MUST(peer >= 0);
-  close(s);
-  return peer;
 }
 
 static void post_receive(int c, uint64_t i) {

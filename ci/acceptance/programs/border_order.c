@@ -4,7 +4,6 @@
 
    border_order ROLE PORTS STOP: role a1, a2, b1 or b2; four ports, a1 to b1, a2 to b2, a1 to a2, b2 to b1. Once there
    is a file STOP, the next message is the last, and all end. */
-#include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,6 +11,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "border.h"
 
 enum { SLOTS = 64, WORDS = 32, BLOCK = 8 * WORDS, RECEIVES = 64, PAUSE_US = 300, WIRING_S = 3 };
 #define LAST (UINT64_C(1) << 63)
@@ -39,16 +40,6 @@ static struct ibv_cq *sends, *receives;
 static struct ibv_mr* mr;
 static uint16_t lid;
 
-static void fail(const char* what, uint64_t number) {
-  printf("%s: %llu\n", what, (unsigned long long)number);
-  fflush(stdout);
-  _exit(3);
-}
-#define MUST(condition)                           \
-  do {                                            \
-    if (!(condition)) fail(#condition, __LINE__); \
-  } while (0)
-
 static void fill(uint64_t* block, uint64_t n) {
   block[0] = n;
   for (int i = 1; i < WORDS; ++i) block[i] = (n + (uint64_t)i) * UINT64_C(0x9e3779b97f4a7c15);
@@ -74,28 +65,6 @@ static void open_adapter(void) {
   receives = ibv_create_cq(context, RECEIVES, NULL, NULL, 0);
   mr = ibv_reg_mr(pd, &memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   MUST(pd != NULL && sends != NULL && receives != NULL && mr != NULL);
-}
-
-static int socket_to(int port, int accepts) {
-  struct sockaddr_in address = {
-      .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  const int on = 1;
-  int s = socket(AF_INET, SOCK_STREAM, 0), peer;
-  MUST(s >= 0);
-  if (!accepts) {
-    while (connect(s, (struct sockaddr*)&address, sizeof(address)) != 0) {
-      close(s);
-      usleep(10000);
-      s = socket(AF_INET, SOCK_STREAM, 0);
-    }
-    return s;
-  }
-  setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  MUST(bind(s, (struct sockaddr*)&address, sizeof(address)) == 0 && listen(s, 1) == 0);
-  peer = accept(s, NULL, NULL);
-  MUST(peer >= 0);
-  close(s);
-  return peer;
 }
 
 static struct connection connect_by(int port, int accepts) {

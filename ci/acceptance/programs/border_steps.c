@@ -2,7 +2,6 @@
 
    border_steps SIDE PORT ASK: side a accepts at the port, side b connects there. ASK.a and ASK.b hold how many
    messages that side is to have sent so far. Once there is a file ASK.stop, both end, and say what they have had. */
-#include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,6 +9,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "border.h"
 
 enum { WORDS = 8, BYTES = 8 * WORDS, RECEIVES = 16, PAUSE_US = 2000 };
 
@@ -25,40 +26,8 @@ static struct ibv_cq *sends, *receives;
 static struct ibv_mr *of_received, *of_message;
 static struct ibv_qp* qp;
 
-static void fail(const char* what, uint64_t number) {
-  printf("%s: %llu\n", what, (unsigned long long)number);
-  fflush(stdout);
-  _exit(3);
-}
-#define MUST(condition)                           \
-  do {                                            \
-    if (!(condition)) fail(#condition, __LINE__); \
-  } while (0)
-
 static void fill(uint64_t* to, char side, uint64_t n) {
   for (uint64_t i = 0; i < WORDS; ++i) to[i] = ((uint64_t)side << 32 | n) * UINT64_C(0x9e3779b97f4a7c15) + i;
-}
-
-static int socket_to(int port, int accepts) {
-  struct sockaddr_in address = {
-      .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  const int on = 1;
-  int s = socket(AF_INET, SOCK_STREAM, 0), peer;
-  MUST(s >= 0);
-  if (!accepts) {
-    while (connect(s, (struct sockaddr*)&address, sizeof(address)) != 0) {
-      close(s);
-      usleep(10000);
-      s = socket(AF_INET, SOCK_STREAM, 0);
-    }
-    return s;
-  }
-  setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  MUST(bind(s, (struct sockaddr*)&address, sizeof(address)) == 0 && listen(s, 1) == 0);
-  peer = accept(s, NULL, NULL);
-  MUST(peer >= 0);
-  close(s);
-  return peer;
 }
 
 static void post_receive(uint64_t i) {
