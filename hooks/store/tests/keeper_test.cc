@@ -332,16 +332,22 @@ TEST_F(KeeperTest, WhoDoesNotKnowTheKeyGetsNothing) {
   }
 }
 
+// A listening socket of this host, where it is in `at`. The caller closes it.
+int listen_here(sockaddr_in* at) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  at->sin_family = AF_INET;
+  at->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof(*at);
+  EXPECT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(at), bytes), 0);
+  EXPECT_EQ(::listen(listener, 4), 0);
+  EXPECT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(at), &bytes), 0);
+  return listener;
+}
+
 // One share of a restart renews the job's key while another one asks for its images.
 TEST_F(KeeperTest, WhoComesWithTheKeyOfBeforeARestartReadsTheNewOne) {
-  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof(at);
-  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&at), bytes), 0);
-  ASSERT_EQ(::listen(listener, 4), 0);
-  ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&at), &bytes), 0);
+  const int listener = listen_here(&at);
   KeeperInfo info = keeper_;
   info.addresses = {{"127.0.0.1", ntohs(at.sin_port)}};
   const std::string renewed(32, 'n');
@@ -426,14 +432,8 @@ TEST_F(KeeperTest, GivesSignsOfLifeWhileItWorks) {
 // probes.
 TEST_F(KeeperTest, IsNotWaitedForWhenItIsStopped) {
   std::unique_ptr<PeerConnection> stopped, peer;
-  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof(at);
-  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&at), bytes), 0);
-  ASSERT_EQ(::listen(listener, 1), 0);
-  ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&at), &bytes), 0);
+  const int listener = listen_here(&at);
   std::thread keeper([&] {
     const int fd = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     EXPECT_TRUE(PeerConnection::accept(fd, std::string(32, 'k'), soon(), &stopped).ok());
