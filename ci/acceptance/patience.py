@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import time
 
-STEP_S = 0.5
+STEP_S = 0.1  # a command that begins to wait within a step has that step counted
 
 
 def queued(pid: int) -> tuple[float, bool, float]:

@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::int64_t kGraceNs = 5'000'000'000;
 constexpr std::int64_t kUnreadableNs = 60'000'000'000;
+constexpr char kLostHostText[] = "a host was lost";
 
 // When a command last began to write to it: each has a file of its own. A quick one's lock may come and go unseen.
 std::int64_t history_written_ns(const std::string& directory, const std::string& job) {
@@ -44,8 +45,7 @@ bool Supervisor::judge(int wait_status, End* end) {
     result_ = kBySignal + ending_signal_;
     return true;
   }
-  const bool lost_host = job_.is_restart() && !job_.has_command() && WIFEXITED(wait_status) &&
-                         WEXITSTATUS(wait_status) == kLostHost && ending_signal_ == 0;
+  const bool lost_host = has_lost_host(wait_status);
   const bool has_died = dead != nullptr && ending_signal_ == 0;
   const std::int64_t written_ns = history_written_ns(settings_.common.directory, settings_.job);
   if (!lives.other.empty() || written_ns != std::exchange(history_written_ns_, written_ns)) command_seen_ = true;
@@ -65,13 +65,22 @@ bool Supervisor::judge(int wait_status, End* end) {
     if (!over) return false;
     *end = End::kSaved;
   } else if (lost_host) {
-    *end = failed("a host was lost", nullptr, wait_status);
+    *end = failed(kLostHostText, nullptr, wait_status);
   } else if (has_died) {
-    *end = failed(describe_life(*dead) + " died", dead, wait_status);
+    const std::string how = describe_life(*dead) + " died";
+    // The members of a lost host may be seen to die before the restart, which knows of the host, has told.
+    if (job_.is_restart() && !settings_.hosts.empty()) job_.await_last_word(how, &wait_status);
+    *end = has_lost_host(wait_status) ? failed(kLostHostText, nullptr, wait_status) : failed(how, dead, wait_status);
   } else {
     *end = judge_end(lives, wait_status);
   }
   return true;
+}
+
+// By what a restart over hosts has said at its end.
+bool Supervisor::has_lost_host(int wait_status) const {
+  return job_.is_restart() && !job_.has_command() && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kLostHost &&
+         ending_signal_ == 0;
 }
 
 // Nobody lives any more, and it was no save.

@@ -42,6 +42,7 @@ class Supervisor {
   End watch();
   // Looks at the locks and, once it has ended, at the command. False: the job goes on.
   bool judge(int wait_status, End* end);
+  bool has_lost_host(int wait_status) const;
   End judge_end(const Lives& lives, int wait_status);
   End not_restarted(const std::string& how, int code);
   End failed(const std::string& how, const MemberLife* who, int wait_status);

@@ -1,7 +1,9 @@
 """`shadowib supervise` with members on several hosts."""
+import contextlib
 import fcntl
 import json
 import os
+import pathlib
 import signal
 import sys
 
@@ -29,6 +31,10 @@ exec sh -c "$*"
 """
 
 
+def parent(pid):
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 class Hosts(SuperviseCase):
     def test_members_on_several_hosts(self):
         """Hosts are pretended. One does not answer at first, one is lost twice, and is left out then."""
@@ -49,7 +55,15 @@ class Hosts(SuperviseCase):
         self.assertIn("host c does not answer; it is left out", process.log.read_text())
         self.assertEqual(sorted((self.top / "restarts").read_text().splitlines()), ["a '0'", "b '1'"])
         for loss in (1, 2):
-            os.kill(int((self.top / "pid.b").read_text()), signal.SIGKILL)
+            shell = int((self.top / "pid.b").read_text())
+            restart = parent(shell)
+            if loss == 2:  # the members of b are seen to die first
+                os.kill(restart, signal.SIGSTOP)
+            os.kill(shell, signal.SIGKILL)
+            if loss == 2:
+                self.wait_for("the end of all members", lambda: not self.pingpongs(), process)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(restart, signal.SIGCONT)
             self.wait_for("the loss", lambda loss=loss: process.log.read_text().count("lost host b") == loss, process)
             await_restart((4, 5)[loss - 1])
         self.assertEqual(sorted((self.top / "restarts").read_text().splitlines()), ["a '0'", "a '0'", "a '0,1'", "b '1'", "b '1'"])
