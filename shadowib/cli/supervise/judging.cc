@@ -79,8 +79,8 @@ bool Supervisor::judge(int wait_status, End* end) {
 
 // By what a restart over hosts has said at its end.
 bool Supervisor::has_lost_host(int wait_status) const {
-  return job_.is_restart() && !job_.has_command() && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kLostHost &&
-         ending_signal_ == 0;
+  return job_.is_restart() && !job_.has_command() && WIFEXITED(wait_status) &&
+         WEXITSTATUS(wait_status) == kLostHost && ending_signal_ == 0;
 }
 
 // Nobody lives any more, and it was no save.
