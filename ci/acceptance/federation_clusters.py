@@ -142,7 +142,7 @@ def killed(case: Case) -> str:
     for point, counts in POINTS.items():
         if case.line.quick and point < 220:
             continue
-        for _ in range(1 if case.line.quick else 5):
+        for _ in range(1 if case.line.quick else 30 if point >= 220 else 5):
             voids = fed.settled("B")["void"]
             result = fed.take("B", fault=f"{point}:crash", code=None)
             check(result.returncode == -signal.SIGKILL, f"the command was to be killed at {point}, and exits with {result.returncode}")
@@ -208,7 +208,9 @@ def refusals(case: Case) -> str:
         said.append(words)
 
     for words, options in {"is a federation": [], "policy paper": ["--cluster", "C", "--policy", "index"], "first a letter": ["--cluster", "a.b"],
-                           "no borders": ["--cluster", "C", "--backend", "verbs"], "a guest is in no cluster": ["--guest"]}.items():
+                           "no borders": ["--cluster", "C", "--backend", "verbs"], "a guest is in no cluster": ["--guest"],
+                           "job fed's cluster A have that name": ["--job", "fed.A", "--cluster", "C"],
+                           "names have at most 64 letters": ["--job", "j" * 60, "--cluster", "east"]}.items():
         result = fed.run("refused", ["true"], *options)
         result.process.wait(30)
         check(result.process.returncode == RUN_FAILED and words in result.text(), f"run {options}: {result.process.returncode}, {result.text()}")
