@@ -1,4 +1,4 @@
-"""FED4: two clusters that were connected go back together, each to its own checkpoint: both killed at random moments, or one that takes the other along.
+"""FED3, FED4 and FED8: two clusters that were connected go back together, each to its own checkpoint: both killed at random moments, or one that takes the other along.
 Each message, each byte and each addition comes once, in the order that completions tell; commands are killed in the middle, and repeated."""
 import contextlib
 import os
@@ -7,7 +7,7 @@ import time
 
 from common import Case, Line, check, main
 from federation_alone import Mixed, Ordered
-from federation_restart import COMMAND_POINTS, PROCESS_FAILED, find_inside
+from federation_restart import COMMAND_POINTS, MEMBER_POINTS, PROCESS_FAILED, find_inside
 from jobs import REFUSED, wait_for
 
 CLUSTERS = ("A", "B")
@@ -63,13 +63,35 @@ def killed(case: Case) -> str:
                 time.sleep(random.random())
         else:
             fed.kill(*CLUSTERS)
-        for point in random.sample(COMMAND_POINTS, random.choice((0, 0, 2))):
+        points = COMMAND_POINTS + MEMBER_POINTS
+        for point in random.sample(COMMAND_POINTS, random.choice((0, 0, 2))) if case.line.quick else points[number:number + 1]:
             command = fed.recover(fault=f"{point}:crash")
             command.process.wait(60)
-            check(command.process.returncode != 0, f"the command ended well though it was killed at {point}: {command.text()}")
+            check(command.process.returncode != 0, f"the command ended well though something was killed at {point}: {command.text()}")
         await_both(fed, fed.recover())
     fed.await_traffic("A")
     return f"both came back {count} times; {fed.finish()} messages"
+
+
+def whole(case: Case) -> str:
+    """All processes are killed at once. The command alone finds the line, and each cluster comes back to its CLC there."""
+    fed, count = Mixed(case), 20
+    random = case.random()
+    take_both(fed)
+    for number in range(count):
+        fed.await_traffic("A")
+        if random.random() < 0.5:
+            take_both(fed)
+        time.sleep(random.random())
+        fed.kill(*CLUSTERS)
+        places = fed.places()
+        command = fed.recover()
+        await_both(fed, command)
+        for name, place in places.items():
+            check(f"{name} goes back to CLC {place['sn']}" in command.text(), f"line says {places}, and the command {command.text()[:2000]}")
+        fed.await_traffic("A")
+        check(fed.cluster("A")["incarnation"] == number + 2, f"after {number + 1} recoveries A is {fed.cluster('A')}")
+    return f"the whole job came back {count} times; {fed.finish()} messages"
 
 
 class Apart(Mixed):
@@ -80,7 +102,7 @@ class Apart(Mixed):
 
 def taken_along(case: Case) -> str:
     """A has had WRITEs that B has undone, so it goes back, too, and before them. Without them it stays."""
-    fed, count = Apart(case), 2 if case.line.quick else 10
+    fed, count = Apart(case), 2 if case.line.quick else 20
     random, along = case.random(), 0
     for number in range(count):
         take_both(fed)
@@ -201,6 +223,8 @@ def run() -> int:
     line = Line("federation_together", __doc__)
     line.case("both killed", killed)
     line.case("taken along", taken_along)
+    if not line.quick:
+        line.case("whole job", whole)
     line.case("in order", in_order)
     line.case("refusals", refusals)
     line.case("impatient", impatient)
