@@ -80,6 +80,7 @@ class Ring {
   bool full() const { return tail_ - head_ > mask_; }
   void push(const T& entry) { at_[tail_++ & mask_] = entry; }
   const T& pop() { return at_[head_++ & mask_]; }
+  std::uint32_t pushed() const { return tail_; }  // since it was made or grew
 
  private:
   T* at_;
@@ -89,6 +90,9 @@ class Ring {
 
 // An eventfd the program does not see, or -1 with the program's errno set.
 int owned_eventfd(int flags);
+
+// Completions of all queues that were made and have not been destroyed, since they have their size.
+std::uint32_t completions_made();
 
 // Sets the slots of completion channels and queues, queue pairs, shared receive queues and address handles.
 void offer_queues(BackendOps* ops);

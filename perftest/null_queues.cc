@@ -20,6 +20,7 @@ struct Cq {
   Ring<ibv_wc> ring;
   bool armed, event_pending;
   Cq* next_event;
+  Cq *next, *previous;  // of all
 };
 
 struct Channel {
@@ -45,6 +46,8 @@ struct Qp {
 
 Pool<Channel> g_channels;
 Pool<Cq> g_cqs;
+SpinLock g_all_cqs_lock;
+Cq* g_all_cqs = nullptr;
 Pool<Srq> g_srqs;
 Pool<Qp> g_qps;
 Pool<ibv_ah> g_ahs;
@@ -80,6 +83,10 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_chan
   cq->cq.cq_context = cq_context;
   cq->cq.cqe = cqe;
   cq->channel = reinterpret_cast<Channel*>(channel);
+  SpinGuard guard(g_all_cqs_lock);
+  cq->next = g_all_cqs;
+  if (cq->next != nullptr) cq->next->previous = cq;
+  g_all_cqs = cq;
   return &cq->cq;
 }
 int resize_cq(ibv_cq* handle, int cqe) {
@@ -89,7 +96,13 @@ int resize_cq(ibv_cq* handle, int cqe) {
   handle->cqe = cqe;
   return 0;
 }
+void forget(const Cq* cq) {
+  SpinGuard guard(g_all_cqs_lock);
+  (cq->previous != nullptr ? cq->previous->next : g_all_cqs) = cq->next;
+  if (cq->next != nullptr) cq->next->previous = cq->previous;
+}
 int destroy_cq(ibv_cq* cq) {
+  forget(of(cq));
   of(cq)->ring.destroy();
   g_cqs.recycle(of(cq));
   return 0;
@@ -309,6 +322,16 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 std::uint64_t sq_executed(ibv_qp* qp) { return of(qp)->posted; }
 
 }  // namespace
+
+std::uint32_t completions_made() {
+  SpinGuard guard(g_all_cqs_lock);
+  std::uint32_t made = 0;
+  for (Cq* cq = g_all_cqs; cq != nullptr; cq = cq->next) {
+    SpinGuard one(cq->lock);
+    made += cq->ring.pushed();
+  }
+  return made;
+}
 
 void offer_queues(BackendOps* ops) {
 #define SET(slot) ops->slot = slot

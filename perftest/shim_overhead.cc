@@ -17,8 +17,9 @@
 // An iteration is one message. One send in --signal-every is signaled. With --until-empty polls go on until one finds
 // nothing.
 // Prints one JSON line: ns (median of the repeats), mallocs and, if the kernel counts them, instructions per
-// iteration. Every queue pair was used before. With --hold it is saved and restarted meanwhile (perftest/run). With
-// --count-steps instructions are counted by single steps, which needs no counter and works in a restarted process.
+// iteration; and the completions that the device makes in one, if it tells. Every queue pair was used before. With
+// --hold it is saved and restarted meanwhile (perftest/run). With --count-steps instructions are counted by single
+// steps, which needs no counter and works in a restarted process.
 #include <infiniband/verbs.h>
 #include <linux/perf_event.h>
 #include <sys/syscall.h>
@@ -281,6 +282,19 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
+// Completions that the device has made, if it tells (null_verbs.cc).
+std::uint32_t completions_of(const Objects& objects) {
+  const char* path = std::getenv("NULL_VERBS_COMPLETIONS");
+  if (path == nullptr) return 0;
+  ibv_port_attr port{};
+  if (ibv_query_port(objects.cq->context, 1, &port) != 0) die("ibv_query_port");
+  std::uint32_t made = 0;
+  FILE* file = std::fopen(path, "r");
+  if (file == nullptr || std::fscanf(file, "%u", &made) != 1) die(path);
+  std::fclose(file);
+  return made;
+}
+
 // Opens PATH with what is added to its name.
 FILE* open_beside(const char* path, const char* added, const char* how) {
   char name[512];
@@ -332,6 +346,7 @@ int main(int argc, char** argv) {
   ns.reserve(static_cast<std::size_t>(options.repeats));
   int counter = open_instruction_counter();
   unsigned long long before = 0, after = 0;
+  const std::uint32_t completions = completions_of(objects);
   unsigned long mallocs = g_mallocs;
   if (counter >= 0 && ::read(counter, &before, sizeof(before)) < 0) counter = -1;
   for (int repeat = 0; repeat < options.repeats; ++repeat) {
@@ -342,10 +357,13 @@ int main(int argc, char** argv) {
   }
   if (counter >= 0 && ::read(counter, &after, sizeof(after)) < 0) counter = -1;
   std::sort(ns.begin(), ns.end());
+  const std::uint32_t completed = completions_of(objects) - completions;
   std::fprintf(to, "{\"ns\": %.2f, \"ns_min\": %.2f, \"mallocs\": %.4f", ns[ns.size() / 2], ns[0],
                static_cast<double>(mallocs) / options.iterations);
   if (counter >= 0)
     std::fprintf(to, ", \"instructions\": %.1f", double(after - before) / options.iterations / options.repeats);
+  if (completed != 0)
+    std::fprintf(to, ", \"completions\": %.6f", double(completed) / options.iterations / options.repeats);
   std::fprintf(to, "}\n");
   std::fflush(to);
   ::_exit(0);

@@ -1,11 +1,21 @@
 """B5: what the shim adds to posting and polling, on the null backend and over a device's library (backend verbs): reliable
 connections, shared receive queues, datagrams, extended verbs, one send in 32 signaled, UCX's pattern, and after a restart. Counted are instructions and allocations, the same with one queue pair and region and
-with many; nanoseconds are only reported, since they depend on what else a machine does."""
+with many; nanoseconds are only reported, since they depend on what else a machine does. And the completions that the device makes
+for the shim alone, with k-th signaling."""
+import importlib.machinery
+import importlib.util
 import json
 import shutil
 import subprocess
+import sys
+import types
 
 from common import ROOT, Case, Line, Skip, check, main
+
+sys.path.insert(0, str(ROOT / "perftest"))
+loader = importlib.machinery.SourceFileLoader("perftest_run", str(ROOT / "perftest" / "run"))
+bench = importlib.util.module_from_spec(importlib.util.spec_from_loader("perftest_run", loader))
+loader.exec_module(bench)
 
 # Instructions that may be added to one receive posted, one send posted and their completions polled. rc, device-rc-32: the goals. Of the
 # others, what was measured and a twentieth. Why they cost more than rc: a shared receive's completion has its queue pair looked
@@ -16,6 +26,7 @@ from common import ROOT, Case, Line, Skip, check, main
 BOUNDS = {"rc": 130, "srq": 280, "ud": 250, "extended": 557,
           "device-rc": 175, "device-rc-32": 200, "device-srq": 318, "device-srq-32": 472, "device-ud": 286, "device-ud-32": 449,
           "device-extended": 629, "device-extended-32": 709, "device-ucx": 434, "device-restarted": 297}
+COMPLETIONS = 1.05  # that a device makes for the shim alone, of k unsignaled requests of a program
 FLAT = 5  # by how much they may differ between the sizes
 
 
@@ -40,8 +51,27 @@ def overhead(case: Case, mode: str) -> str:
             f"{times}")
 
 
+def completions(case: Case, every: int) -> str:
+    """What the device itself has made beyond what it makes without the shim; one request in 4096 is signaled by the program."""
+    case.line.program("shim_overhead")
+    pair = bench.Bench(types.SimpleNamespace(build=case.line.build, quick=True, cores=None, realtime=False))
+    made = {}
+    for side in ("native", "shim"):
+        command, env = pair.side(side, "device-rc-4096", 1, 1)
+        env = {**env, "NULL_VERBS_COMPLETIONS": str(case.work / f"{side}.completions"), "SHADOWIB_SIGNAL_EVERY": str(every)}
+        made[side] = json.loads(bench.run(command + ["--iterations", "65536", "--repeats", "1"], env).stdout)["completions"]
+    check(abs(made["native"] - 1 - 1 / 4096) < 1e-6, f"without the shim an iteration has {made['native']} completions: the device counts wrong")
+    forced = every * (made["shim"] - made["native"])
+    case.figures = {**made, "of_k_requests": forced}
+    check(forced <= COMPLETIONS, f"{every} requests have {forced:.3f} completions for the shim alone")
+    check(forced >= 1 - 1 / 16, f"{every} requests have {forced:.3f} completions for the shim alone: it does not learn which have run")
+    return f"{forced:.3f} of {every} requests that the program did not signal, at most {COMPLETIONS} may be"
+
+
 def run() -> int:
     line = Line("hot_path", __doc__)
+    for every in (1, 16, 64):
+        line.case(f"completions, one in {every}", lambda case, k=every: completions(case, k))
     for mode in BOUNDS:
         line.case(mode, lambda case, m=mode: overhead(case, m))
     return line.finish()
