@@ -49,9 +49,7 @@ class Restart {
         converter_(image_.layouts, state_.image.layouts) {
     add_program(state_, states_);
     check_sources();
-    for (const FunctionName& name : state_.image.functions)
-      our_functions_.add(function_key(state_.image, name), name.name);
-    for (const FunctionName& name : image_.functions) their_functions_.add(function_key(image_, name), name.name);
+    match_functions();
     homes_.resize(image_.objects.size());
     make_frames();
     make_globals();
@@ -114,6 +112,14 @@ class Restart {
     return "";
   }
 
+  void match_functions() {
+    Twins<FunctionKey> ours, theirs;
+    for (const FunctionName& now : state_.image.functions) ours.add(function_key(state_.image, now), now.name);
+    for (const FunctionName& then : image_.functions) theirs.add(function_key(image_, then), then.name);
+    for (const std::size_t found : theirs.match(ours))
+      functions_.push_back(found == kNone ? nullptr : state_.functions[found]);
+  }
+
   void make_frames() {
     frames_.resize(image_.frames.size());
     left_stack().frames.clear();
@@ -121,7 +127,7 @@ class Restart {
     for (std::size_t i = 0; i < image_.frames.size(); i++) {
       const FrameState& old = image_.frames[i];
       const FunctionName& name = image_.functions[old.function];
-      const Function* function = find_function(old.function);
+      const Function* function = functions_[old.function];
       if (!function || old.site >= function->site_count)
         throw Refused{"the program has no such call in " + function_text(name.name) +
                       " as the image: it was compiled otherwise"};
@@ -137,11 +143,6 @@ class Restart {
       match_slots(i, old, *site);
       left_stack().frames.push_back(std::move(frame));
     }
-  }
-
-  const Function* find_function(std::uint32_t wanted) const {
-    const std::size_t found = their_functions_.match(wanted, our_functions_);
-    return found == kNone ? nullptr : state_.functions[found];
   }
 
   // Variables by name and line; those without a name by their order.
@@ -182,10 +183,11 @@ class Restart {
       else
         theirs.skip();
     }
+    const std::vector<std::size_t> pairs = theirs.match(ours);
     for (std::size_t i = 0; i < image_.objects.size(); i++) {
       const Object& then = image_.objects[i];
       if (then.kind != kObjectGlobal && then.kind != kObjectLiteral) continue;
-      const std::size_t found = theirs.match(i, ours);
+      const std::size_t found = pairs[i];
       const bool literal = then.kind == kObjectLiteral;
       if (found == kNone) {
         if (literal || then.data == kNoData) continue;
@@ -205,10 +207,11 @@ class Restart {
     for (const AllocationSite& now : state_.image.allocations)
       ours.add(allocation_key(state_.image, now), now.function);
     for (const AllocationSite& then : image_.allocations) theirs.add(allocation_key(image_, then), then.function);
+    const std::vector<std::size_t> pairs = theirs.match(ours);
     for (std::size_t i = 0; i < image_.objects.size(); i++) {
       const Object& then = image_.objects[i];
       if (then.kind != kObjectHeap) continue;
-      const std::size_t found = theirs.match(then.allocation, ours);
+      const std::size_t found = pairs[then.allocation];
       if (found == kNone || state_.image.allocations[found].type == kNoType)
         throw Refused{"the program does not allocate " + object_name(image_, then)};
       const TypeIndex type = state_.image.allocations[found].type;
@@ -265,7 +268,7 @@ class Restart {
         return 0;
       case Target::kFunction: {
         const FunctionName& name = image_.functions[target.index];
-        const Function* function = find_function(target.index);
+        const Function* function = functions_[target.index];
         if (!function) throw Refused{"the program has no function " + name.name + " that a pointer leads to"};
         return reinterpret_cast<std::uintptr_t>(function->address);
       }
@@ -320,7 +323,7 @@ class Restart {
   std::vector<FrameWork> frames_;                                         // of each frame, innermost first
   std::map<std::pair<std::size_t, std::uint32_t>, std::uint32_t> slots_;  // frame and slot here -> object there
   std::vector<PointerPlace> later_;
-  Twins<FunctionKey> our_functions_, their_functions_;
+  std::vector<const Function*> functions_;  // of each function of the image: ours, or null
   std::size_t entered_ = 0;
   std::uint64_t nowhere_ = 0;
   std::string first_nowhere_;

@@ -42,57 +42,51 @@ constexpr std::size_t kNone = ~std::size_t{0};
 template <typename Key>
 class Twins {
  public:
-  void add(Key key, const std::string& name) {
-    Same& same = entries_[key];
-    auto& named = same[name];
-    places_.push_back({std::move(key), name, named.size()});
-    named.push_back(places_.size() - 1);
-  }
+  void add(Key key, const std::string& name) { entries_[std::move(key)][name].push_back(count_++); }
 
-  // An entry that is never asked for.
-  void skip() { places_.emplace_back(); }
+  // An entry that pairs with none.
+  void skip() { count_++; }
 
-  // The entry of `others` that is entry `index` here, or kNone. None, too, if they have more or fewer of the key, or
-  // several under other names: f<uint64_t> and f<unsigned> may then be either one.
-  std::size_t match(std::size_t index, const Twins& others) const {
-    const Place& place = places_[index];
-    auto found = others.entries_.find(place.key);
-    if (found == others.entries_.end()) return kNone;
-    const Same &ours = entries_.at(place.key), &theirs = found->second;
-    const bool one_name = ours.size() == 1 && theirs.size() == 1;
-    const bool pairs =
-        std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end(), [one_name](const auto& a, const auto& b) {
-          return (one_name || a.first == b.first) && a.second.size() == b.second.size();
-        });
-    if (!pairs) return match_by_signs(place, ours, theirs);
-    return (one_name ? theirs.begin()->second : theirs.at(place.name))[place.order];
+  // For each entry here the one of `others` that is the same, or kNone. None, too, if they have more or fewer of the
+  // key, or several under other names: f<uint64_t> and f<unsigned> may then be either one. O(n log n).
+  std::vector<std::size_t> match(const Twins& others) const {
+    std::vector<std::size_t> found(count_, kNone);
+    for (const auto& [key, ours] : entries_) {
+      const auto theirs = others.entries_.find(key);
+      if (theirs == others.entries_.end()) continue;
+      if (!pair(ours, theirs->second, found)) pair(by_signs(ours), by_signs(theirs->second), found);
+    }
+    return found;
   }
 
  private:
-  using Same = std::map<std::string, std::vector<std::size_t>>;  // by the full name
-  struct Place {
-    Key key;
-    std::string name;
-    std::size_t order = 0;
-  };
+  using Names = std::map<std::string, std::vector<std::size_t>>;  // the entries of each full name
+
+  // Returns false, and writes nothing, unless both have the same names as often. One name pairs with any other one.
+  static bool pair(const Names& ours, const Names& theirs, std::vector<std::size_t>& found) {
+    const bool one_name = ours.size() == 1;
+    if (!std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end(), [one_name](const auto& a, const auto& b) {
+          return (one_name || a.first == b.first) && a.second.size() == b.second.size();
+        }))
+      return false;
+    auto there = theirs.begin();
+    for (const auto& [name, entries] : ours) {
+      for (std::size_t i = 0; i < entries.size(); i++) found[entries[i]] = there->second[i];
+      ++there;
+    }
+    return true;
+  }
 
   // Empty if two of them cannot be told apart so.
-  static Same by_signs(const Same& names) {
-    Same result;
+  static Names by_signs(const Names& names) {
+    Names result;
     for (const auto& [name, entries] : names)
       if (!result.emplace(unsigned_name(name), entries).second) return {};
     return result;
   }
-  static std::size_t match_by_signs(const Place& place, const Same& ours, const Same& theirs) {
-    const Same here = by_signs(ours), there = by_signs(theirs);
-    const bool pairs = !here.empty() && std::equal(here.begin(), here.end(), there.begin(), there.end(),
-                                                   [](const auto& a, const auto& b) {
-                                                     return a.first == b.first && a.second.size() == b.second.size();
-                                                   });
-    return pairs ? there.at(unsigned_name(place.name))[place.order] : kNone;
-  }
-  std::map<Key, Same> entries_;
-  std::vector<Place> places_;
+
+  std::map<Key, Names> entries_;
+  std::size_t count_ = 0;
 };
 
 }  // namespace shadowib::portable
