@@ -64,6 +64,8 @@ UNSAVED_CPLUSPLUS = {
                                 "int main() { try { throw 3; } catch (int n) {\nSITE printf(\"%d\\n\", n); } }"),
     "exception on its way": (r"an exception is on its way",
                              "struct S { ~S() { SITE } };\nint main() { try { S s; throw 3; } catch (int n) { printf(\"%d\\n\", n); } }"),
+    "comparison of stable_sort": (r"bytes of std::_Temporary_buffer<.*, which is not supported",
+                                  "#include <algorithm>\n#include <vector>\nint main() { std::vector<int> v{3, 1, 2};\nstd::stable_sort(v.begin(), v.end(), [](int a, int b) { SITE return a < b; }); printf(\"%d\\n\", v[0]); }"),
     "call by the C++ library": (r"called std::_Function_handler<int \(int\), main::\$_0>::_M_invoke\(.*\), and was not compiled by shadowib-cc",
                                 "#include <functional>\nint main() { std::function<int(int)> f = [](int x) { SITE return x + 1; };\nprintf(\"%d\\n\", f(3)); }"),
 }
@@ -79,6 +81,12 @@ UNFIT = {
                                               "int main(int c, char** v) { volatile long l = c; double r = (s.u + (unsigned long)l) + (unsigned long)at(c); printf(\"%g %d\\n\", r, !v); }"),
     "block of a size_t": (r"count of main\(\), line 5: 4294967296 does not fit unsigned int of 32 bits", "aarch64", "i686",
                           "int main(int c, char** v) { size_t count = c; while (sizeof count > 4 && count < 4294967295) count *= 2; SITE\nprintf(\"%zu %d\\n\", count, !v); }"),
+}
+# The same, of C++: two functions there, which are one here. Messages name functions as the source does.
+UNFIT_CPLUSPLUS = {
+    "functions of two widths": (r"the program has no function unsigned long twice<unsigned long>\(unsigned long\) that a pointer leads to", "x86_64", "i686",
+                                "template <class T> static T twice(T x) { return 2 * x; } static size_t (*one)(size_t); static unsigned (*two)(unsigned);\n"
+                                "int main() { one = twice<size_t>; two = twice<unsigned>;\nSITE printf(\"%d\\n\", (int)one(3) + (int)two(4)); }"),
 }
 EXACT = "static long double third;\nint main(void) { third = 1; third /= 3; SITE printf(\"%d\\n\", third > 0.3L); }"
 
@@ -99,17 +107,17 @@ def unsaved(case: Case, message: str, text: str, suffix: str = ".c") -> str:
     return "named, the program goes on"
 
 
-def pair(case: Case, text: str, home: str, away: str) -> tuple[Program, Program]:
+def pair(case: Case, text: str, home: str, away: str, suffix: str = ".c") -> tuple[Program, Program]:
     there = {a.name for a in at_hand(case)}
     if not {home, away} <= there:
         raise Skip(f"{home} or {away} is not at hand")
     by_name = {a.name: a for a in ALL}
-    path = source(case, text)
+    path = source(case, text, suffix)
     return Program(case, path, by_name[home]), Program(case, path, by_name[away])
 
 
-def unfit(case: Case, message: str, home: str, away: str, text: str) -> str:
-    here, there = pair(case, text, home, away)
+def unfit(case: Case, message: str, home: str, away: str, text: str, suffix: str = ".c") -> str:
+    here, there = pair(case, text, home, away, suffix)
     image, output = here.save(case.work / "home", AT="1")
     check(here.output(FROM=str(image)) == output, "it does not even restart at home")
     refused(there, image, message)
@@ -171,6 +179,8 @@ def run() -> int:
         line.case(f"save C++ {name}", lambda case, message=message, text=text: unsaved(case, message, text, ".cc"))
     for name, (message, home, away, text) in UNFIT.items():
         line.case(f"restart {name}", lambda case, m=message, h=home, a=away, t=text: unfit(case, m, h, a, t))
+    for name, (message, home, away, text) in UNFIT_CPLUSPLUS.items():
+        line.case(f"restart C++ {name}", lambda case, m=message, h=home, a=away, t=text: unfit(case, m, h, a, t, ".cc"))
     line.case("restart rounded", rounded)
     line.case("restart other source", other_source)
     line.case("restart damaged", damaged)

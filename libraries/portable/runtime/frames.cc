@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "libraries/portable/image/image.h"
 #include "libraries/portable/runtime/refill.h"
 #include "libraries/portable/runtime/restart.h"
 
@@ -62,13 +63,15 @@ extern "C" void shadowib_portable_keep(const Site* site) {
 
 extern "C" std::uint32_t shadowib_portable_enter(const Function* function) {
   Frame& frame = next_frame();
-  if (frame.site->function != function) broken("another function was entered than was left", function->name);
+  if (frame.site->function != function)
+    broken("another function was entered than was left", function_text(function->name).c_str());
   return frame.site->index;
 }
 
 extern "C" unsigned char* shadowib_portable_frame(const Site* site) {
   Frame& frame = next_frame();
-  if (frame.site != site) broken("another call was entered than was left", site->function->name);
+  if (frame.site != site)
+    broken("another call was entered than was left", function_text(site->function->name).c_str());
   if (!restarting()) keep_addresses(frame);
   return frame.buffer.get();
 }

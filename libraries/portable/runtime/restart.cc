@@ -269,7 +269,8 @@ class Restart {
       case Target::kFunction: {
         const FunctionName& name = image_.functions[target.index];
         const Function* function = functions_[target.index];
-        if (!function) throw Refused{"the program has no function " + name.name + " that a pointer leads to"};
+        if (!function)
+          throw Refused{"the program has no function " + function_text(name.name) + " that a pointer leads to"};
         return reinterpret_cast<std::uintptr_t>(function->address);
       }
       case Target::kForeign:
