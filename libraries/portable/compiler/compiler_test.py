@@ -24,6 +24,9 @@ class CompilerTest(unittest.TestCase):
         for number, text in enumerate(sources):
             (self.work / f"part{number}{self.SUFFIX}").write_text(HEADER + text)
             names.append(f"part{number}{self.SUFFIX}")
+        return self.link(*names, options=options)
+
+    def link(self, *names: str, options: tuple[str, ...] = ("-O2",)) -> subprocess.CompletedProcess:
         return subprocess.run([CC, *self.OPTIONS, *options, "-o", "program", *names], cwd=self.work, capture_output=True, text=True, check=False)
 
     def run_program(self, leaves: int, **environment: str) -> subprocess.CompletedProcess:

@@ -64,6 +64,25 @@ class ClassTest(CPlusPlusTest):
         self.everywhere(4, '#include "both.h"\nint other(Both& b);\nint main() { Both b; b.add(3); int n = b.last(); printf("%d %d\\n", n, other(b)); }\n',
                         '#include "both.h"\nint other(Both& b) { b.add(4); Both* p = &b; return p->last(); }\n')
 
+    def test_files_of_one_class_in_another_order(self):
+        """The linker keeps the inline functions of the first file: the image's program and this one have them from different files."""
+        (self.work / "both.h").write_text(f"struct Both {{ long v; virtual ~Both() {{}} long add(long x) {{ long before = v; {SITE}; v += x; return before; }} }};\n"
+                                          f"template <class T> T twice(Both& b, T x) {{ b.add(x); {SITE}; return (T)b.add(x); }}\n")
+        self.compiled('#include "both.h"\nlong other(Both& b);\nint main() { Both b; b.v = 3; long n = twice(b, 4L); printf("%ld %ld %ld\\n", n, other(b), b.v); }\n',
+                      '#include "both.h"\nlong other(Both& b) { return b.add(5) + twice(b, 6L); }\n')
+        (self.work / "program").rename(self.work / "first")
+        self.link("part1.cc", "part0.cc")
+        (self.work / "program").rename(self.work / "second")
+        for one, two in (("first", "second"), ("second", "first")):
+            for at in range(1, 8):
+                (self.work / "program").unlink(missing_ok=True)
+                (self.work / "program").symlink_to(one)
+                output = self.saved(at)
+                (self.work / "program").unlink()
+                (self.work / "program").symlink_to(two)
+                result = self.restarted()
+                self.assertEqual((result.returncode, result.stdout), (0, output), result.stderr)
+
     def test_static_variables(self):
         """Made once, and destroyed once, also in a process that has not made them."""
         self.everywhere(3, "#include <string>\nstruct Loud { std::string s; explicit Loud(const char* t) : s(t) {} ~Loud() { printf(\"~%s\\n\", s.c_str()); } };\n"

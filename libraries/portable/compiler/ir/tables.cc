@@ -46,7 +46,7 @@ llvm::Constant* Tables::text(llvm::StringRef text) {
   return made;
 }
 
-llvm::GlobalVariable* Tables::variable(llvm::StructType* type, const char* name) {
+llvm::GlobalVariable* Tables::variable(llvm::StructType* type, llvm::StringRef name) {
   return new llvm::GlobalVariable(module_, type, false, llvm::GlobalValue::PrivateLinkage,
                                   llvm::ConstantAggregateZero::get(type), name);
 }
@@ -58,10 +58,18 @@ llvm::Constant* Tables::array(std::vector<llvm::Constant*> elements, llvm::Type*
                                           "shadowib.table"));
 }
 
+// Several files may have one function, as an inline one. The linker keeps the code of one file, and by the same rule
+// the table of that file. So the code that is entered and the program's list of functions agree on the table.
 llvm::GlobalVariable* Tables::functions_table(const llvm::Function& function) {
   auto*& made = functions_[&function];
   if (!made) {
-    made = variable(function_type_, "shadowib.function");
+    const std::string name = "shadowib.function" + (function.hasLocalLinkage() ? "" : "." + function.getName().str());
+    made = variable(function_type_, name);
+    if (!function.hasLocalLinkage()) {
+      made->setLinkage(function.getLinkage());
+      made->setVisibility(function.getVisibility());
+      if (function.hasComdat()) made->setComdat(module_.getOrInsertComdat(name));
+    }
     function_list_.push_back(address(made));
   }
   return made;

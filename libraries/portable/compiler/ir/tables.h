@@ -34,7 +34,7 @@ class Tables {
   void find_records();
   llvm::Constant* fitting_type(const llvm::DIType* source, llvm::Type* type);
   llvm::Constant* integer(unsigned kind, std::uint64_t size);
-  llvm::GlobalVariable* variable(llvm::StructType* type, const char* name);
+  llvm::GlobalVariable* variable(llvm::StructType* type, llvm::StringRef name);
   llvm::GlobalVariable* functions_table(const llvm::Function& function);
   llvm::Constant* plain_type(llvm::Type* type);
   llvm::Constant* allocation_table(const llvm::CallBase& call, llvm::Constant* type);
