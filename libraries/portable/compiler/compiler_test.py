@@ -69,6 +69,12 @@ class CompilerTest(unittest.TestCase):
 
 
 class LeaveTest(CompilerTest):
+    def test_function_without_a_site(self):
+        """The mark may stand before the function itself. Its frame is not left."""
+        source = f"static SHADOWIB_NO_SITE int plain(int n) {{ return 3 * n; }}\nint main(int argc, char** argv) {{ {SITE}; printf(\"%d %d\\n\", plain(argc), !argv); }}\n"
+        self.same(1, source)
+        self.assertNotIn("plain", self.compile(source, options=("-fshadowib-report",)).stderr)
+
     def test_site_within_an_expression(self):
         self.same(6, f"static int f(int x) {{ {SITE}; return x * 2; }}\n"
                      "int main(int argc, char** argv) { int a[] = {1, 2, 3}; int n = argc + 1;\n"

@@ -181,6 +181,7 @@ void Tables::global_tables() {
   for (llvm::GlobalVariable& global : module_.globals()) {
     const llvm::StringRef name = global.getName();
     if (global.isDeclarationForLinker() || name.startswith("llvm.") || name.startswith("shadowib.")) continue;
+    if (global.getSection() == "llvm.metadata") continue;  // for the compiler, as the text of an annotation
     llvm::SmallVector<llvm::DIGlobalVariableExpression*, 1> sources;
     global.getDebugInfo(sources);
     const llvm::DIGlobalVariable* source = sources.empty() ? nullptr : sources[0]->getVariable();
