@@ -141,6 +141,19 @@ ibv_ah_attr Adapter::route_to(const Place& place) const {
   return attr;
 }
 
+ibv_qp* Adapter::reliable(ibv_qp_init_attr& init, std::uint32_t least_inline) const {
+  init.qp_type = IBV_QPT_RC;
+  init.send_cq = init.recv_cq = queue;
+  init.cap.max_send_sge = 2;
+  const ibv_qp_cap asked = init.cap;
+  for (const std::uint32_t bytes : {kInlineBytes, least_inline}) {
+    init.cap = asked;
+    init.cap.max_inline_data = bytes;
+    if (ibv_qp* qp = ibv_create_qp(domain, &init); qp != nullptr) return qp;
+  }
+  return nullptr;
+}
+
 void Adapter::to_init(ibv_qp* qp, int access) const {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;

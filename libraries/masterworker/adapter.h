@@ -55,6 +55,9 @@ class Emptied {
   std::uint32_t count_ = 0;
 };
 
+// Messages up to this length go inline where the device has room for so much: they need no buffer.
+inline constexpr std::uint32_t kInlineBytes = 192;
+
 class Adapter {
  public:
   // Opens the first device. Ends the process with a message if there is none.
@@ -74,7 +77,11 @@ class Adapter {
   Place place_of(std::uint32_t queue_pair) const;
   ibv_ah_attr route_to(const Place& place) const;
 
-  // States of a reliable queue pair.
+  // A reliable queue pair of so many requests. Its requests take two pieces, and make a completion only if they ask for
+  // one. It takes kInlineBytes inline if the device can, and no less than `least_inline`: `init` says. Null: there is
+  // none.
+  ibv_qp* reliable(ibv_qp_init_attr& init, std::uint32_t least_inline) const;
+  // Its states.
   void to_init(ibv_qp* qp, int access) const;
   void connect(ibv_qp* qp, const Place& there, std::uint32_t their_first, std::uint32_t our_first) const;
   // A datagram queue pair, ready to send.

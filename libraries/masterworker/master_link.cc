@@ -9,7 +9,7 @@ namespace shadowib::masterworker {
 namespace {
 
 // A work request's id: what it is, a serial that tells an old request of a slot from the present one, the slot.
-enum class Work : std::uint64_t { kReceive = 1, kSend, kRead, kPing, kWrite, kHello, kAnswer };
+enum class Work : std::uint64_t { kReceive = 1, kSend, kInline, kRead, kPing, kWrite, kHello, kAnswer };
 constexpr int kIndexBits = 16;
 std::uint64_t work_id(Work work, std::uint64_t serial, std::uint64_t index = 0) {
   return static_cast<std::uint64_t>(work) << 60 | (serial & 0xfffffffffff) << kIndexBits | index;
@@ -21,6 +21,7 @@ std::uint32_t index_of(std::uint64_t id) { return static_cast<std::uint32_t>(id 
 constexpr std::uint32_t kDatagramBytes = 512;
 constexpr std::size_t kRouteHeader = 40;
 constexpr std::uint32_t kInFlight = 24;          // messages to one worker
+constexpr std::uint32_t kAskEach = 8;            // of its tasks that go inline one asks for a completion
 constexpr std::uint32_t kReads = 4, kWords = 2;  // of one worker
 constexpr std::uint32_t kSendDepth = 32;         // all of these, and a ping; a power of two, as images hold them
 static_assert(kSendDepth > kInFlight + kReads + kWords);
@@ -35,6 +36,11 @@ void fill(char* at, const Outgoing& message) {
   if (message.input.size() != 0) std::memcpy(at, message.input.data(), message.input.size());
   if (message.output.size() != 0)
     std::memcpy(at + message.input.size(), message.output.data(), message.output.size());
+}
+
+// What goes inline. An update does not: its bytes count as lag until the worker has it.
+bool goes_inline(const Outgoing& message, std::uint32_t most_bytes) {
+  return message.lag_bytes == 0 && message.output.size() == 0 && sizeof(Header) + message.input.size() <= most_bytes;
 }
 
 }  // namespace
@@ -151,13 +157,20 @@ void MasterLink::completed(const ibv_wc& wc) {
       Connection* connection = find(to);
       release(index_of(wc.wr_id));
       if (connection == nullptr) return;
-      --connection->in_flight;
+      --connection->slots;
       connection->out.taken(slot.bytes);
       if (!good) return lost(to);
+      if (free_slots_.size() != 1) return sent(*connection, slot.ends);
+      connection->in_flight -= slot.ends;
       connection->heard_ns = looked_ns_;
-      if (free_slots_.size() == 1) return pump_waiting(to);  // others may have none
-      return pump(*connection);
+      return pump_waiting(to);  // others may have none
     }
+    case Work::kInline:
+      if (Connection* connection = find(serial_of(wc.wr_id))) {
+        if (!good) return lost(connection->id);
+        sent(*connection, index_of(wc.wr_id));
+      }
+      return;
     case Work::kRead:
       return fetched(serial_of(wc.wr_id), good);
     case Work::kPing:
@@ -172,6 +185,13 @@ void MasterLink::completed(const ibv_wc& wc) {
         connection->ticks_silent = 0;
       }
   }
+}
+
+// The oldest messages in flight have arrived.
+void MasterLink::sent(Connection& to, std::uint32_t messages) {
+  to.in_flight -= messages;
+  to.heard_ns = looked_ns_;
+  pump(to);
 }
 
 // A slot that holds no message is zero, and an image has no pages of zeros. So it is the same for any number of
@@ -227,12 +247,9 @@ MasterLink::Connection* MasterLink::admit(const Hello& hello) {
     return nullptr;
   }
   ibv_qp_init_attr init{};
-  init.qp_type = IBV_QPT_RC;
-  init.send_cq = init.recv_cq = adapter_.queue;
   init.srq = shared_;
-  init.cap = {kSendDepth, 0, 1, 0, 8};
-  init.sq_sig_all = 1;
-  ibv_qp* qp = ibv_create_qp(adapter_.domain, &init);
+  init.cap.max_send_wr = kSendDepth;
+  ibv_qp* qp = adapter_.reliable(init, sizeof(std::uint64_t));
   if (qp == nullptr) {
     warn("no queue pair for another worker; it is sent away");
     return nullptr;
@@ -240,6 +257,7 @@ MasterLink::Connection* MasterLink::admit(const Hello& hello) {
   auto connection = std::make_unique<Connection>(most_lag_bytes_);
   connection->id = ++next_id_;
   connection->qp = qp;
+  connection->inline_bytes = init.cap.max_inline_data;
   connection->hello = hello;
   connection->heard_ns = now_ns();
   Welcome& welcome = connection->welcome;
@@ -343,6 +361,7 @@ bool MasterLink::read(Connection& from, const Header& header) {
   request.sg_list = &piece;
   request.num_sge = 1;
   request.opcode = IBV_WR_RDMA_READ;
+  request.send_flags = IBV_SEND_SIGNALED;
   request.wr.rdma = {header.address, header.key};
   readings_[serial] = {from.id, header, buffer.id};
   ++from.reads;
@@ -378,21 +397,27 @@ void MasterLink::push(WorkerId to, Header header, const Payload& input, const Pa
   header.input_bytes = input.size();
   header.output_bytes = output.size();
   if (connection->out.closed()) return;
-  if (!connection->out.push({header, input, output}, !connection->joining)) {
+  Outgoing message{header, input, output};
+  if (!connection->out.admit(message, !connection->joining)) {
     warn("a worker (process %u) lags more than %llu MiB behind; it is given up", connection->hello.pid,
          static_cast<unsigned long long>(most_lag_bytes_ >> 20));
     return;  // tick() ends it. Not here: the master is in the middle of telling its workers something
   }
-  pump(*connection);
+  if (!connection->out.empty() || !has_room(*connection, message)) return connection->out.add(std::move(message));
+  if (!post(*connection, message)) connection->out.close();
 }
 
 void MasterLink::pump(Connection& to) {
-  // A second slot only where the others can have one each: so workers that take nothing leave some to them.
-  const std::size_t left = std::max<std::size_t>(connections_.size(), kSends / 4);
-  const auto has_room = [&] { return free_slots_.size() > (to.in_flight == 0 ? 0 : left); };
-  while (to.ready && !to.out.empty() && to.in_flight < kInFlight && has_room()) {
+  while (!to.out.empty() && has_room(to, to.out.front())) {
     if (!post(to, to.out.pop())) return to.out.close();
   }
+}
+
+bool MasterLink::has_room(const Connection& to, const Outgoing& message) const {
+  if (!to.ready || to.in_flight == kInFlight) return false;
+  if (goes_inline(message, to.inline_bytes)) return true;
+  // A second slot only where the others can have one each: so workers that take nothing leave some to them.
+  return free_slots_.size() > (to.slots == 0 ? 0 : std::max<std::size_t>(connections_.size(), kSends / 4));
 }
 
 // The message's bytes, where its worker may read them. All workers read one copy of an update.
@@ -417,11 +442,35 @@ void MasterLink::put(std::uint32_t id) {
   adapter_.put(id);
 }
 
+// The message's bytes belong to the device once it is posted. So it may ask for no completion: that of a later one
+// tells of it, too.
+bool MasterLink::post_inline(Connection& to, const Outgoing& message) {
+  ++to.in_flight;
+  ++to.unasked;
+  ibv_sge pieces[2] = {{reinterpret_cast<std::uint64_t>(&message.header), sizeof(Header), 0},
+                       {reinterpret_cast<std::uint64_t>(message.input.data()),
+                        static_cast<std::uint32_t>(message.input.size()), 0}};
+  ibv_send_wr request{}, *bad = nullptr;
+  request.wr_id = work_id(Work::kInline, to.id, to.unasked);
+  request.sg_list = pieces;
+  request.num_sge = message.input.size() == 0 ? 1 : 2;
+  request.opcode = IBV_WR_SEND;
+  request.send_flags = IBV_SEND_INLINE;
+  if (message.header.kind != Kind::kTask || to.unasked == kAskEach) {
+    request.send_flags |= IBV_SEND_SIGNALED;
+    to.unasked = 0;
+  }
+  return ibv_post_send(to.qp, &request, &bad) == 0;
+}
+
 bool MasterLink::post(Connection& to, const Outgoing& message) {
+  if (goes_inline(message, to.inline_bytes)) return post_inline(to, message);
   const std::uint32_t index = free_slots_.back();
   free_slots_.pop_back();
   Slot& slot = slots_[index];
-  slot = {++serial_, to.id, message.lag_bytes, 0};
+  slot = {++serial_, to.id, message.lag_bytes, 0, to.unasked + 1};
+  to.unasked = 0;
+  ++to.slots;
   ++to.in_flight;
   char* text = sends_.data + std::size_t{index} * kSlotBytes;
   Header header = message.header;
@@ -446,6 +495,7 @@ bool MasterLink::post(Connection& to, const Outgoing& message) {
   request.sg_list = &piece;
   request.num_sge = 1;
   request.opcode = IBV_WR_SEND;
+  request.send_flags = IBV_SEND_SIGNALED;
   return ibv_post_send(to.qp, &request, &bad) == 0;
 }
 
@@ -489,7 +539,7 @@ void MasterLink::write_word(WorkerId to, std::size_t offset, std::uint64_t value
   request.sg_list = &piece;
   request.num_sge = 1;
   request.opcode = IBV_WR_RDMA_WRITE;
-  request.send_flags = IBV_SEND_INLINE;
+  request.send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
   request.wr.rdma = {connection->hello.abort_address + offset, connection->hello.abort_key};
   if (ibv_post_send(connection->qp, &request, &bad) == 0) ++connection->words;
 }
@@ -519,6 +569,7 @@ void MasterLink::tick(std::int64_t now, int timeout_s) {
     ibv_send_wr request{}, *bad = nullptr;
     request.wr_id = work_id(Work::kPing, id);
     request.opcode = IBV_WR_RDMA_WRITE;
+    request.send_flags = IBV_SEND_SIGNALED;
     request.wr.rdma = {connection->hello.abort_address, connection->hello.abort_key};
     connection->ping_out = ibv_post_send(connection->qp, &request, &bad) == 0;
     connection->counted_ns = now;
@@ -586,7 +637,10 @@ void MasterLink::finish() {
   const std::int64_t until = now_ns() + 1'000'000'000;
   const auto waiting = [this] {
     return std::any_of(connections_.begin(), connections_.end(),
-                       [](const auto& entry) { return entry.second->in_flight != 0 || !entry.second->out.empty(); });
+                       [](const auto& entry) {
+                         const Connection& to = *entry.second;
+                         return to.in_flight != to.unasked || !to.out.empty();
+                       });
   };
   while (waiting() && now_ns() < until)
     if (!progress()) sleep(50);

@@ -90,7 +90,10 @@ class MasterLink : public Courier {
     std::uint32_t ticks_silent = 0;  // of kPingMs, while that ping is out
     std::int64_t counted_ns = 0;     // when it was posted, or counted last
     std::int64_t heard_ns = 0;
+    std::uint32_t inline_bytes = 0;      // messages up to this length go inline
     std::uint32_t in_flight = 0;         // messages
+    std::uint32_t unasked = 0;           // of these the last ones, which ask for no completion
+    std::uint32_t slots = 0;             // that messages in flight hold
     std::uint32_t reads = 0, words = 0;  // READs and aborts on their way
     std::deque<Header> unread;           // large results that wait for a READ
     Outbox out;
@@ -101,6 +104,7 @@ class MasterLink : public Courier {
     WorkerId to = 0;
     std::uint64_t bytes = 0;   // told to the outbox when sent; large ones when read
     std::uint32_t length = 0;  // of what the slot holds
+    std::uint32_t ends = 0;    // so many messages are sent when it is
   };
   struct Reading {
     WorkerId from = 0;
@@ -126,7 +130,10 @@ class MasterLink : public Courier {
   void fetched(std::uint64_t serial, bool good);
   void push(WorkerId to, Header header, const Payload& input, const Payload& output);
   void pump(Connection& to);
+  bool has_room(const Connection& to, const Outgoing& message) const;
   bool post(Connection& to, const Outgoing& message);
+  bool post_inline(Connection& to, const Outgoing& message);
+  void sent(Connection& to, std::uint32_t messages);
   void write_word(WorkerId to, std::size_t offset, std::uint64_t value);
   void lost(WorkerId worker, bool told = false);
   void forget(Connection& connection);

@@ -105,6 +105,7 @@ TEST_F(WiredMaster, ReadsBeforeItJudges) {
 // Sixteen workers that took nothing held all buffers for messages on their way.
 TEST_F(WiredMaster, StoppedWorkersLeaveRoomForOthers) {
   constexpr int kStopped = 40;
+  wires.most_inline = 8;
   for (int i = 0; i < kStopped; ++i) {
     worker();
     for (std::uint64_t k = 0; k < 50; ++k) link->send_end(static_cast<WorkerId>(i + 1), k);
@@ -115,9 +116,43 @@ TEST_F(WiredMaster, StoppedWorkersLeaveRoomForOthers) {
   for (std::uint64_t k = 0; k < kMessages; ++k) ASSERT_EQ(take(running).number, k);
 }
 
+// Each task asked for a completion: one more for each end to take.
+TEST_F(WiredMaster, AsksForFewCompletions) {
+  const std::uint32_t worker = this->worker();
+  int asked = 0;
+  for (int i = 0; i < 800; ++i) {
+    master->submit(text("task"));
+    go_on();
+    ASSERT_EQ(wires.posted(worker).size(), 1u);
+    if ((wires.posted(worker).front().flags & IBV_SEND_SIGNALED) != 0) ++asked;
+    say(worker, Kind::kResult, take(worker).number, "done");
+    go_on();
+  }
+  EXPECT_EQ(asked, 100);
+  EXPECT_EQ(checked.size(), 800u);
+  master->submit(text("task"));
+  go_on();
+  EXPECT_EQ(wires.posted(worker).front().flags, IBV_SEND_INLINE);
+  wires.complete(worker, IBV_WC_RETRY_EXC_ERR);
+  go_on();
+  EXPECT_FALSE(wires.alive(worker)) << "a failure is told in any case";
+}
+
+// Large messages, which ask always, and tasks that do not, among each other.
+TEST_F(WiredMaster, CountsWhatIsOnItsWay) {
+  constexpr int kTasks = 500;
+  make(kMostLagBytes, kTasks);
+  const std::uint32_t worker = this->worker();
+  for (int i = 0; i < kTasks; ++i) master->submit(bytes(i % 7 == 0 ? 1000 : i % 11 == 0 ? 10'000 : 64, 'a'));
+  go_on();
+  for (int i = 0; i < kTasks; ++i) ASSERT_EQ(take(worker).kind, Kind::kTask);
+  EXPECT_TRUE(wires.posted(worker).empty());
+}
+
 // When all are stopped there is no room, until one is lost.
 TEST_F(WiredMaster, RoomOfALostWorkerGoesToThoseThatWait) {
   constexpr std::uint64_t kAll = MasterLink::kSends + 2;
+  wires.most_inline = 8;
   std::vector<std::uint32_t> workers;
   for (std::uint64_t i = 0; i < kAll; ++i) workers.push_back(worker());
   for (std::uint64_t i = 0; i < kAll; ++i) link->send_end(i + 1, i);
@@ -131,6 +166,7 @@ TEST_F(WiredMaster, RoomOfALostWorkerGoesToThoseThatWait) {
 
 // The image grew with workers, by whatever lay in slots that had been used.
 TEST_F(WiredMaster, SlotsThatHoldNothingAreZero) {
+  wires.most_inline = 8;
   const std::uint32_t lost = worker(), other = worker();
   for (int i = 0; i < 40; ++i) master->submit(text("task"));
   go_on();

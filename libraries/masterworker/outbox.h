@@ -23,17 +23,17 @@ class Outbox {
  public:
   explicit Outbox(std::uint64_t most_bytes = kMostLagBytes) : most_(most_bytes) {}
 
-  // False: the worker lags behind by more updates than it may. The message is not queued, and none ever will be: a
-  // worker must not go on without it. One message alone always may. `behind`: false for a newcomer that gets what was
-  // before it.
-  bool push(Outgoing message, bool behind = true) {
+  // Counts a message that goes to the worker: now, or once it has been add()ed. False: the worker lags behind by more
+  // updates than it may. Neither this message nor any other ever will go: a worker must not go on without it. One
+  // message alone always may. `behind`: false for a newcomer that gets what was before it.
+  bool admit(Outgoing& message, bool behind = true) {
     const std::uint64_t bytes = message.lag_bytes = behind ? weight(message) : 0;
     if (guarded(Guard::kLimitLag) && bytes != 0 && bytes_ != 0 && bytes_ + bytes > most_) close();
     if (closed_) return false;
     bytes_ += bytes;
-    waiting_.push_back(std::move(message));
     return true;
   }
+  void add(Outgoing message) { waiting_.push_back(std::move(message)); }
   // A message is lost on its way to the worker: nothing follows.
   void close() {
     closed_ = true;

@@ -16,8 +16,13 @@
 namespace shadowib::masterworker {
 namespace {
 
-enum class Work : std::uint64_t { kReceive = 1, kSend, kRead, kHello, kWelcome, kLife };
+enum class Work : std::uint64_t { kReceive = 1, kSend, kInline, kRead, kHello, kWelcome, kLife };
 std::uint64_t work_id(Work work, std::uint64_t index) { return static_cast<std::uint64_t>(work) << 32 | index; }
+
+// The index of a message in a slot has, above the slot's number, how many messages are sent when it is.
+constexpr int kSlotBits = 16;
+constexpr std::uint32_t kSlotMask = (1u << kSlotBits) - 1;
+constexpr std::uint32_t kAskEach = 8;  // of results that go inline one asks for a completion
 
 constexpr std::uint32_t kDatagramBytes = 512;
 constexpr std::size_t kRouteHeader = 40;
@@ -44,12 +49,10 @@ WorkerLink::WorkerLink(const BirthFacts& facts, const volatile bool* leave) : ad
   for (std::uint32_t i = 0; i < kSends; ++i) free_sends_.push_back(i);
   datagrams_ = adapter_.datagrams(facts.door.key, 4);
   ibv_qp_init_attr init{};
-  init.qp_type = IBV_QPT_RC;
-  init.send_cq = init.recv_cq = adapter_.queue;
-  init.cap = {kSends + 4, kReceives, 1, 1, 0};
-  init.sq_sig_all = 1;
-  connection_ = ibv_create_qp(adapter_.domain, &init);
+  init.cap = {kSends + 4, kReceives, 0, 1, 0};
+  connection_ = adapter_.reliable(init, 0);
   if (connection_ == nullptr) give_up("a worker gets no queue pair");
+  inline_bytes_ = init.cap.max_inline_data;
   adapter_.to_init(connection_, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
   for (std::uint32_t i = 0; i < kReceives; ++i) return_receive(i);
   first_packet_ = static_cast<std::uint32_t>(random_number()) & 0xffffff;
@@ -109,6 +112,7 @@ void WorkerLink::ask_for_life() {
   ibv_send_wr request{}, *bad = nullptr;
   request.wr_id = work_id(Work::kLife, 0);
   request.opcode = IBV_WR_SEND;
+  request.send_flags = IBV_SEND_SIGNALED;
   if (ibv_post_send(connection_, &request, &bad) != 0) broken_ = true;
   asked_ = true;
 }
@@ -147,7 +151,11 @@ void WorkerLink::completed(const ibv_wc& wc) {
       asked_ = false;
       break;
     case Work::kSend:
-      free_sends_.push_back(index);
+      free_sends_.push_back(index & kSlotMask);
+      in_flight_ -= index >> kSlotBits;
+      break;
+    case Work::kInline:
+      in_flight_ -= index;
       break;
     case Work::kRead:
       read_done_ = true;
@@ -266,6 +274,7 @@ Payload WorkerLink::fetch(const Header& header) {
     request.sg_list = &piece;
     request.num_sge = 1;
     request.opcode = IBV_WR_RDMA_READ;
+    request.send_flags = IBV_SEND_SIGNALED;
     request.wr.rdma = {header.address + at, header.key};
     read_done_ = false;
     if (ibv_post_send(connection_, &request, &bad) != 0) broken_ = true;
@@ -282,11 +291,28 @@ Payload WorkerLink::fetch(const Header& header) {
 
 void WorkerLink::send(Header header, const Payload& output) {
   if (!wait_for(&WorkerLink::can_send, nullptr, -1) || broken_) return;
-  const std::uint32_t index = free_sends_.front();
-  free_sends_.pop_front();
-  char* text = sends_.data + std::size_t{index} * kSlotBytes;
   header.life = facts_.door.life;
   header.output_bytes = output.size();
+  ++in_flight_;
+  ++unasked_;
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_SEND;
+  if (sizeof(header) + output.size() <= inline_bytes_) {
+    // The bytes belong to the device once they are posted. So a result may ask for no completion: that of a later
+    // message tells of it, too.
+    ibv_sge pieces[2] = {
+        {reinterpret_cast<std::uint64_t>(&header), sizeof(header), 0},
+        {reinterpret_cast<std::uint64_t>(output.data()), static_cast<std::uint32_t>(output.size()), 0}};
+    request.wr_id = work_id(Work::kInline, unasked_);
+    request.sg_list = pieces;
+    request.num_sge = output.size() == 0 ? 1 : 2;
+    request.send_flags = IBV_SEND_INLINE;
+    if (header.kind != Kind::kResult || unasked_ == kAskEach) request.send_flags |= IBV_SEND_SIGNALED;
+    return post_send(request);
+  }
+  const std::uint32_t index = free_sends_.back();
+  free_sends_.pop_back();
+  char* text = sends_.data + std::size_t{index} * kSlotBytes;
   std::uint32_t length = sizeof(header);
   if (output.size() > kSlotBytes - sizeof(header)) {
     Buffer& buffer = adapter_.take(output.size());
@@ -301,11 +327,16 @@ void WorkerLink::send(Header header, const Payload& output) {
   }
   std::memcpy(text, &header, sizeof(header));
   ibv_sge piece{reinterpret_cast<std::uint64_t>(text), length, sends_.region->lkey};
-  ibv_send_wr request{}, *bad = nullptr;
-  request.wr_id = work_id(Work::kSend, index);
+  request.wr_id = work_id(Work::kSend, std::uint64_t{unasked_} << kSlotBits | index);
   request.sg_list = &piece;
   request.num_sge = 1;
-  request.opcode = IBV_WR_SEND;
+  request.send_flags = IBV_SEND_SIGNALED;
+  post_send(request);
+}
+
+void WorkerLink::post_send(ibv_send_wr& request) {
+  if ((request.send_flags & IBV_SEND_SIGNALED) != 0) unasked_ = 0;
+  ibv_send_wr* bad = nullptr;
   if (ibv_post_send(connection_, &request, &bad) != 0) broken_ = true;
 }
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
+#include <vector>
 
 #include "libraries/masterworker/adapter.h"
 #include "libraries/masterworker/master_link.h"
@@ -60,9 +60,10 @@ class WorkerLink {
   bool has_message() const { return !inbox_.empty() || broken_; }
   bool answered() const { return answered_ || broken_; }
   bool read_done() const { return read_done_ || broken_; }
-  bool can_send() const { return !free_sends_.empty() || broken_; }
+  bool can_send() const { return in_flight_ < kSends || broken_; }
   bool all_read() const { return lent_ == 0 || broken_; }
-  bool all_sent() const { return free_sends_.size() == kSends || broken_; }
+  bool all_sent() const { return in_flight_ == 0 || broken_; }
+  void post_send(ibv_send_wr& request);
   void send(Header header, const Payload& output);
   Payload fetch(const Header& header);
   void return_receive(std::uint32_t index);
@@ -81,7 +82,10 @@ class WorkerLink {
   AbortWords* aborts_ = nullptr;
   Buffer abort_page_;
   std::deque<std::uint32_t> inbox_;
-  std::deque<std::uint32_t> free_sends_;
+  std::vector<std::uint32_t> free_sends_;
+  std::uint32_t inline_bytes_ = 0;  // messages up to this length go inline
+  std::uint32_t in_flight_ = 0;     // messages
+  std::uint32_t unasked_ = 0;       // of these the last ones, which ask for no completion
   std::uint32_t lent_ = 0;  // large results that the master has not read yet
   std::uint32_t first_packet_ = 0, rank_ = 0, workers_ = 0;
   bool answered_ = false, broken_ = false, read_done_ = false, master_gone_ = false;

@@ -121,5 +121,29 @@ TEST_F(WiredWorker, WaitsUntilItsResultIsRead) {
   EXPECT_EQ(signs, 3);
 }
 
+// Each message asked for a completion: one more for each end to take.
+TEST_F(WiredWorker, AsksForFewCompletions) {
+  answer([](int) { return Answer::kWelcome; });
+  WorkerLink link(facts);
+  wires.complete(2);  // ready
+  int asked = 0;
+  for (std::uint64_t i = 1; i <= 800; ++i) {
+    link.send_result(i, Payload::allocate(64));
+    if (const Posted result = wires.complete(2); (result.flags & IBV_SEND_SIGNALED) != 0) ++asked;
+  }
+  EXPECT_EQ(asked, 100);
+}
+
+TEST_F(WiredWorker, WorksWhereTheDeviceTakesNothingInline) {
+  wires.most_inline = 0;
+  answer([](int) { return Answer::kWelcome; });
+  WorkerLink link(facts);
+  wires.complete(2);
+  for (std::uint64_t i = 1; i <= 100; ++i) {
+    link.send_result(i, Payload::allocate(64));
+    EXPECT_EQ(wires.complete(2).flags, IBV_SEND_SIGNALED);
+  }
+}
+
 }  // namespace
 }  // namespace shadowib::masterworker

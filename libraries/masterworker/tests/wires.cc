@@ -42,9 +42,10 @@ int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr**) {
   Posted posted;
   posted.id = request->wr_id;
   posted.opcode = request->opcode;
+  posted.flags = request->send_flags;
   if (request->num_sge != 0) posted.piece = *request->sg_list;
-  if (request->opcode != IBV_WR_RDMA_READ && request->num_sge != 0)
-    posted.bytes.assign(reinterpret_cast<const char*>(posted.piece.addr), posted.piece.length);
+  for (int i = 0; request->opcode != IBV_WR_RDMA_READ && i < request->num_sge; ++i)
+    posted.bytes.append(reinterpret_cast<const char*>(request->sg_list[i].addr), request->sg_list[i].length);
   if (qp->qp_type == IBV_QPT_UD) {
     if (wires.on_hello) {
       Hello hello;
@@ -59,7 +60,8 @@ int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr**) {
   }
   posted.address = request->wr.rdma.remote_addr;
   Wires::Queue& queue = wires.queues_[qp->qp_num];
-  if (queue.posted.size() == queue.depth) return ENOMEM;
+  if (queue.posted.size() + queue.untold == queue.depth) return ENOMEM;
+  if (queue.asks_always) posted.flags |= IBV_SEND_SIGNALED;
   queue.posted.push_back(std::move(posted));
   if (wires.dead == qp->qp_num) wires.complete(qp->qp_num, IBV_WC_RETRY_EXC_ERR);
   if (wires.on_send) wires.on_send(qp->qp_num);
@@ -112,16 +114,21 @@ std::size_t Wires::under_way() const {
 std::size_t Wires::room() const { return static_cast<std::size_t>(g_queue.cqe); }
 
 Posted Wires::complete(std::uint32_t queue_pair, ibv_wc_status status) {
-  std::deque<Posted>& queue = queues_[queue_pair].posted;
-  if (queue.empty()) {
+  Queue& queue = queues_[queue_pair];
+  if (queue.posted.empty()) {
     ADD_FAILURE() << "nothing is under way";
     return {};
   }
-  Posted first = std::move(queue.front());
-  queue.pop_front();
+  Posted first = std::move(queue.posted.front());
+  queue.posted.pop_front();
   if (first.opcode == IBV_WR_RDMA_READ && status == IBV_WC_SUCCESS)
     std::memcpy(reinterpret_cast<void*>(first.piece.addr), reinterpret_cast<const void*>(first.address),
                 first.piece.length);
+  if (status == IBV_WC_SUCCESS && (first.flags & IBV_SEND_SIGNALED) == 0) {
+    ++queue.untold;
+    return first;
+  }
+  queue.untold = 0;
   ibv_wc wc{};
   wc.wr_id = first.id;
   wc.status = status;
@@ -184,12 +191,14 @@ int ibv_dereg_mr(ibv_mr*) { return 0; }
 ibv_srq* ibv_create_srq(ibv_pd*, ibv_srq_init_attr*) { return &g_shared; }
 int ibv_destroy_srq(ibv_srq*) { return 0; }
 ibv_qp* ibv_create_qp(ibv_pd*, ibv_qp_init_attr* init) {
-  if (!Wires::get().has_queue_pairs) return nullptr;
+  if (!Wires::get().has_queue_pairs || init->cap.max_inline_data > Wires::get().most_inline) return nullptr;
   auto* qp = new ibv_qp{};
   qp->context = &g_context;
   qp->qp_type = init->qp_type;
   qp->qp_num = ++Wires::get().next_queue_pair_;
-  Wires::get().queues_[qp->qp_num].depth = init->cap.max_send_wr;
+  Wires::Queue& queue = Wires::get().queues_[qp->qp_num];
+  queue.depth = init->cap.max_send_wr;
+  queue.asks_always = init->sq_sig_all != 0;
   return qp;
 }
 int ibv_destroy_qp(ibv_qp* qp) {

@@ -21,6 +21,7 @@ struct Posted {
   std::uint64_t id = 0;
   ibv_wr_opcode opcode = IBV_WR_SEND;
   std::string bytes;  // as they lay at the post
+  unsigned flags = 0;
   ibv_sge piece{};
   std::uint64_t address = 0;  // of a READ or WRITE
 };
@@ -41,13 +42,15 @@ class Wires {
   // A completion queue of more entries is refused.
   int most_completions = 1 << 22;
   bool has_queue_pairs = true;  // else none is made
+  std::uint32_t most_inline = 1024;  // a queue pair of more inline data is refused
 
   // A message arrives from the worker that has this queue pair at the master.
   void message(std::uint32_t queue_pair, const Header& header, const std::string& body = {});
 
   // The requests of a queue pair that have not completed, oldest first.
   std::deque<Posted>& posted(std::uint32_t queue_pair) { return queues_[queue_pair].posted; }
-  // Completes the oldest, and returns it. A READ is done then: it copies what lies at its address.
+  // The oldest is done, and returned. It makes a completion if it has asked for one, or has failed. A READ copies what
+  // lies at its address.
   Posted complete(std::uint32_t queue_pair, ibv_wc_status status = IBV_WC_SUCCESS);
   // Called behind each post to a connection.
   std::function<void(std::uint32_t queue_pair)> on_send;
@@ -61,6 +64,8 @@ class Wires {
   struct Queue {
     std::uint32_t depth = 0;
     std::deque<Posted> posted;
+    std::size_t untold = 0;  // done without a completion: they hold their places until the next one
+    bool asks_always = false;
   };
   struct Receive {
     std::uint64_t id = 0;
