@@ -77,9 +77,7 @@ void outside_of_callbacks(const char* function) {
 
 // Takes over what a callback has returned.
 Payload payload_of(const TOPC_BUF& buffer) {
-  Payload payload = Payload::copy(buffer.data, buffer.data_size);
-  if (buffer.kind == kCopied) std::free(buffer.data);
-  return payload;
+  return buffer.kind == kCopied ? Payload::adopt(buffer.data) : Payload::copy(buffer.data, buffer.data_size);
 }
 
 bool traces(int level) { return TOPC_OPT_trace >= level; }
@@ -195,10 +193,12 @@ MW_EXPORT TOPC_ACTION CONTINUATION(TOPC_BUF next) { return {static_cast<int>(Act
 MW_EXPORT TOPC_BUF TOPC_MSG(void* data, int bytes) {
   if (bytes < 0) give_up("TOPC_MSG: %d bytes", bytes);
   if (data == nullptr || bytes == 0) return {nullptr, 0, kNothing};
-  void* copy = std::malloc(static_cast<std::size_t>(bytes));
-  if (copy == nullptr) give_up("TOPC_MSG: no memory for %d bytes", bytes);
-  std::memcpy(copy, data, static_cast<std::size_t>(bytes));
-  return {copy, static_cast<std::size_t>(bytes), kCopied};
+  const auto size = static_cast<std::size_t>(bytes);
+  try {
+    return {Payload::copy(data, size).release(), size, kCopied};
+  } catch (const std::bad_alloc&) {
+    give_up("TOPC_MSG: no memory for %d bytes", bytes);
+  }
 }
 
 MW_EXPORT TOPC_BUF TOPC_MSG_PTR(void* data, int bytes) {

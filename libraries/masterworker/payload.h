@@ -45,6 +45,14 @@ class Payload {
     return payload;
   }
 
+  // Bytes for C: the address of data(), which adopt() takes back. Null if there are none. Only where nobody shares them.
+  void* release() { return std::exchange(block_, nullptr) + 1; }
+  static Payload adopt(void* data) {
+    Payload payload;
+    if (data != nullptr) payload.block_ = static_cast<Block*>(data) - 1;
+    return payload;
+  }
+
   // Aligned as malloc aligns. Programs may write into what they are handed, hence no const.
   void* data() const { return block_ != nullptr ? block_ + 1 : nullptr; }
   std::size_t size() const { return block_ != nullptr ? block_->size : 0; }
