@@ -26,13 +26,16 @@ void done(int result, const char* call) {
   if (result != 0) give_up("%s: %s", call, std::strerror(result > 0 ? result : errno));
 }
 
-}  // namespace
-
-std::int64_t now_ns() {
+std::int64_t read(clockid_t clock) {
   timespec time{};
-  ::clock_gettime(CLOCK_MONOTONIC, &time);
+  ::clock_gettime(clock, &time);
   return time.tv_sec * std::int64_t{1'000'000'000} + time.tv_nsec;
 }
+
+}  // namespace
+
+std::int64_t now_ns() { return read(CLOCK_MONOTONIC); }
+std::int64_t tick_ns() { return read(CLOCK_MONOTONIC_COARSE); }
 
 std::uint64_t random_number() {
   std::uint64_t number = 0;

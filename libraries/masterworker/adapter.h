@@ -18,6 +18,8 @@
 namespace shadowib::masterworker {
 
 std::int64_t now_ns();
+// The same time as of the kernel's last tick, up to 10 ms ago. It takes a quarter as long.
+std::int64_t tick_ns();
 std::uint64_t random_number();
 
 // A registered buffer. Large ones are made for a message and kept for the next of its size.

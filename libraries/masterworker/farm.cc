@@ -148,11 +148,12 @@ class Farm : public Runtime {
   template <typename Ready>
   bool drive(Ready ready) {
     std::int64_t idle_since = 0;
+    bool slept = false;  // since then
     for (;;) {
       notice_restart();
       bool moved = link_->progress();
       for (int looks = 1; !moved && idle_since != 0 && looks < Spin::kLooks; ++looks) moved = link_->progress();
-      const std::int64_t now = moved ? link_->looked_ns() : now_ns();
+      const std::int64_t now = moved ? link_->looked_ns() : tick_ns();
       if (now >= next_tick_) {
         next_tick_ = now + kTickNs;
         link_->tick(now, settings_.timeout_s);
@@ -170,16 +171,19 @@ class Farm : public Runtime {
         if (ready()) return true;
       }
       if (moved) {
-        if (idle_since != 0) spin_.came(now - idle_since);
+        if (idle_since != 0) spin_.came(slept ? now_ns() - idle_since : 0);
         idle_since = 0;
+        slept = false;
         continue;
       }
-      if (idle_since == 0) idle_since = now;
-      if (!spin_.over(now - idle_since)) continue;
+      const std::int64_t precise = now_ns();
+      if (idle_since == 0) idle_since = precise;
+      if (!spin_.over(precise - idle_since)) continue;
       if (link_->connected() == 0 && !guarded(Guard::kSleepAlone)) {
         ++spins_alone_;
         continue;
       }
+      slept = true;
       link_->sleep(static_cast<int>(std::max<std::int64_t>(next_tick_ - now, 0) / 1'000'000) + 1);
     }
   }

@@ -75,7 +75,7 @@ MasterLink::~MasterLink() {
 }
 
 void MasterLink::expect(std::uint64_t token, int wait_s) {
-  births_[token] = {master_->bear(), now_ns() + kBirthNs + std::max(wait_s, 0) * std::int64_t{1'000'000'000}};
+  births_[token] = {master_->bear(), tick_ns() + kBirthNs + std::max(wait_s, 0) * std::int64_t{1'000'000'000}};
 }
 
 void MasterLink::unexpect(std::uint64_t token) {
@@ -123,7 +123,7 @@ void MasterLink::post_hello(std::uint32_t index) {
 bool MasterLink::progress() {
   ibv_wc completions[32];
   const int got = adapter_.poll(completions, 32);
-  if (got != 0) looked_ns_ = now_ns();
+  if (got != 0) looked_ns_ = tick_ns();
   for (int i = 0; i < got; ++i) completed(completions[i]);
   return got != 0;
 }
@@ -235,7 +235,7 @@ Answer MasterLink::judge(const Hello& hello) {
   if (births_.count(hello.token) != 0) return Answer::kWelcome;
   if (hello.elsewhere == 0) return Answer::kStranger;
   if (!master_->bear_with(hello.updates)) return Answer::kTooLate;
-  births_[hello.token] = {hello.updates, now_ns() + kBirthNs, true};
+  births_[hello.token] = {hello.updates, tick_ns() + kBirthNs, true};
   return Answer::kWelcome;
 }
 
@@ -259,7 +259,7 @@ MasterLink::Connection* MasterLink::admit(const Hello& hello) {
   connection->qp = qp;
   connection->inline_bytes = init.cap.max_inline_data;
   connection->hello = hello;
-  connection->heard_ns = now_ns();
+  connection->heard_ns = tick_ns();
   Welcome& welcome = connection->welcome;
   welcome.answer = Answer::kWelcome;
   welcome.token = hello.token;

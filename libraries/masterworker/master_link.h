@@ -51,7 +51,8 @@ class MasterLink : public Courier {
 
   // Handles what has arrived. True if there was something.
   bool progress();
-  // When that was, the last time there was something.
+  // When that was, the last time there was something: in tick_ns(), as all of a master's times. A task's duration is
+  // right in the mean, and what is slow takes longer than many ticks.
   std::int64_t looked_ns() const { return looked_ns_; }
   // Call every kPingMs, or more often. First handles what has arrived, so that nobody is judged by what lay unread.
   // Asks workers with tasks for a sign of life; gives up births that take too long, workers that are silent for
@@ -75,7 +76,7 @@ class MasterLink : public Courier {
   void abort_all(WorkerId to, std::uint64_t generation) override;
   void abort_one(WorkerId to, std::uint64_t handout) override;
   bool answers(WorkerId worker) override;
-  std::int64_t time_ns() override { return now_ns(); }
+  std::int64_t time_ns() override { return tick_ns(); }
 
  private:
   struct Connection {
