@@ -342,7 +342,7 @@ class Farm : public Runtime {
           handout_ = header.number;
           generation_ = header.extra;
           round_ = static_cast<Round>(header.round);
-          worker_->send_result(handout_, callbacks_.work(message.input.data()));
+          worker_->send_result(handout_, callbacks_.work(message.task));
           break;
         case Kind::kUpdate:
           apply(header.number, message);

@@ -241,14 +241,21 @@ bool WorkerLink::wait_for(bool (WorkerLink::*ready)() const, const volatile bool
 }
 
 bool WorkerLink::next(Message* message, const volatile bool* leave) {
+  if (task_slot_) return_receive(*std::exchange(task_slot_, std::nullopt));
   if (!wait_for(&WorkerLink::has_message, leave, -1) || inbox_.empty()) return false;
   const std::uint32_t index = inbox_.front();
   inbox_.pop_front();
-  const char* text = receives_.data + std::size_t{index} * kSlotBytes;
+  char* text = receives_.data + std::size_t{index} * kSlotBytes;
   Header& header = message->header;
   std::memcpy(&header, text, sizeof(header));
   const std::uint64_t bytes = header.input_bytes + header.output_bytes;
-  if (header.address == 0 && bytes <= kSlotBytes - sizeof(header)) {
+  const bool is_here = header.address == 0 && bytes <= kSlotBytes - sizeof(header);
+  if (is_here && header.kind == Kind::kTask) {
+    task_slot_ = index;
+    message->task = bytes != 0 ? text + sizeof(header) : nullptr;
+    return true;
+  }
+  if (is_here) {
     message->input = Payload::copy(text + sizeof(header), header.input_bytes);
     message->output = Payload::copy(text + sizeof(header) + header.input_bytes, header.output_bytes);
   } else {
@@ -257,6 +264,7 @@ bool WorkerLink::next(Message* message, const volatile bool* leave) {
     message->input = Payload::copy(both.data(), header.input_bytes);
     message->output = Payload::copy(static_cast<const char*>(both.data()) + header.input_bytes, header.output_bytes);
   }
+  message->task = message->input.data();
   return_receive(index);
   return !broken_;
 }
@@ -351,6 +359,7 @@ void WorkerLink::send_result(std::uint64_t handout, const Payload& output) {
 
 void WorkerLink::send_leave(bool told, int timeout_ms) {
   leaving_ = true;
+  if (task_slot_) return_receive(*std::exchange(task_slot_, std::nullopt));
   for (; !inbox_.empty(); inbox_.pop_front()) return_receive(inbox_.front());
   wait_for(&WorkerLink::all_read, nullptr, timeout_ms);
   Header header;

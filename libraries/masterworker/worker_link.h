@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "libraries/masterworker/adapter.h"
@@ -26,7 +27,8 @@ struct BirthFacts {
 
 struct Message {
   Header header;
-  Payload input, output;
+  void* task = nullptr;   // a task's input, until the next message; null if it has no bytes
+  Payload input, output;  // of an update
 };
 
 class WorkerLink {
@@ -82,6 +84,7 @@ class WorkerLink {
   AbortWords* aborts_ = nullptr;
   Buffer abort_page_;
   std::deque<std::uint32_t> inbox_;
+  std::optional<std::uint32_t> task_slot_;  // of the last message's task
   std::vector<std::uint32_t> free_sends_;
   std::uint32_t inline_bytes_ = 0;  // messages up to this length go inline
   std::uint32_t in_flight_ = 0;     // messages

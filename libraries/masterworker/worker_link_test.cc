@@ -121,6 +121,30 @@ TEST_F(WiredWorker, WaitsUntilItsResultIsRead) {
   EXPECT_EQ(signs, 3);
 }
 
+// A task's input lies in the slot that it came in. The slot may be used again when the task is done.
+TEST_F(WiredWorker, ATasksInputStaysUntilTheNextMessage) {
+  answer([](int) { return Answer::kWelcome; });
+  WorkerLink link(facts);
+  Header header;
+  header.kind = Kind::kTask;
+  header.input_bytes = sizeof(header.number);
+  std::uint64_t sent = 0;
+  const auto all_that_may_come = [&] {
+    while (!wires.shared_.empty()) {
+      header.number = ++sent;
+      wires.message(2, header, {reinterpret_cast<const char*>(&sent), sizeof(sent)});
+    }
+  };
+  for (std::uint64_t task = 1; task <= 1000; ++task) {
+    all_that_may_come();
+    Message message;
+    ASSERT_TRUE(link.next(&message, nullptr));
+    all_that_may_come();
+    EXPECT_EQ(message.header.number, task);
+    ASSERT_EQ(std::memcmp(message.task, &task, sizeof(task)), 0) << task;
+  }
+}
+
 // Each message asked for a completion: one more for each end to take.
 TEST_F(WiredWorker, AsksForFewCompletions) {
   answer([](int) { return Answer::kWelcome; });
