@@ -58,6 +58,9 @@ def run(bench: Bench):
         done = subprocess.run([bench.build / "bin" / "bspcc", "--show", "-c", "x.c"], capture_output=True, text=True, timeout=PATIENCE_S,
                               check=False, env={**bench.environment, "CC": cc})
         need(done.returncode == 0 and f" {done.stdout}".startswith(wanted), f"CC={cc}: {done.stdout}{done.stderr}")
+    for words in ([], ["--show"]):
+        done = subprocess.run([bench.build / "bin" / "bspcc", *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        need(done.returncode == 2 and "no files" in done.stderr and not done.stdout, f"bspcc {words}: {done.returncode} {done.stdout}{done.stderr}")
     narrow = HERE / "programs" / "narrow.c"
     done = bench.compile(narrow, check=False)
     need(done.returncode != 0 and "incompatible pointer" in done.stderr, f"a size_t* for an int*: {done.returncode} {done.stderr}")
