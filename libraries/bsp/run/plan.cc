@@ -106,6 +106,8 @@ std::string contradiction(const Options& options) {
     return "--portable does not go with --hosts, --backend and --supervise: its processes meet by sockets of one "
            "host";
   if (options.program.empty()) return "no program to run; see bsprun --help";
+  if (options.keep != 0 && options.interval.empty() && !options.supervise)
+    return "--keep N goes with --interval S or --supervise: without them no set is made";
   if (!options.supervise) return {};
   if (options.job.empty()) return "--supervise needs --job J: by it the same line finds the sets again";
   return {};

@@ -109,6 +109,17 @@ TEST(Supervised, AreStartedByBsprunWithoutThatOption) {
   EXPECT_NE(contradiction(options), "") << "the next start would not find the sets";
 }
 
+// It was taken in silence, and no set was made that it could keep.
+TEST(Checkpoints, AreMadeWhereSomeAreKept) {
+  Options options;
+  options.program = {"./lu"}, options.keep = 3;
+  EXPECT_NE(contradiction(options), "");
+  options.interval = "60";
+  EXPECT_EQ(contradiction(options), "");
+  options.interval = "", options.supervise = true, options.job = "j";
+  EXPECT_EQ(contradiction(options), "");
+}
+
 TEST(From, TakesASetAndNoProgram) {
   Options options;
   options.from = "lu.0007", options.directory = "d";
