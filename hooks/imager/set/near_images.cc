@@ -5,10 +5,13 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "hooks/imager/set/manifest.h"
 #include "hooks/job/near_directory.h"
+#include "shadowib/base/processes.h"
+#include "shadowib/base/this_host.h"
 
 namespace shadowib {
 namespace {
@@ -43,6 +46,16 @@ Status find_image(const SetManifest& manifest, const SetMember& member, std::str
   *path = near_set_path(placement.place, manifest.job, manifest.set_id) + "/" + member.file;
   if (check_near_root(placement.place, false).ok() && ::lstat(path->c_str(), &info) == 0) return {};
   const PlacedPiece& piece = *placement.find(member.file);
+  // The name, too: a host that has booted anew has another id.
+  const bool only_here = std::all_of(piece.hosts.begin(), piece.hosts.end(), [](const PieceHost& host) {
+    return host.id == this_host() || host.name == host_name();
+  });
+  if (only_here)
+    return Status::of(
+        Code::kNotFound, ENOENT,
+        "set %.70s: %.30s was saved on this host, %.64s (%s), and is there no more; use another set; its place was %s",
+        std::filesystem::path(manifest.path).filename().c_str(), member.file.c_str(), names_of(piece).c_str(),
+        placement.store.text().c_str(), path->c_str());
   return Status::of(
       Code::kNotFound, ENOENT,
       // The path comes last and whole: its end tells one set from another.

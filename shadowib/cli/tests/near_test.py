@@ -186,11 +186,12 @@ class Near(unittest.TestCase):
             told = self.shadowib(*words, code=3).stderr
             for word in ("demo.0001", "member-0.img", os.uname().nodename, f"{saved['near']}/member-0.img\n"):
                 self.assertIn(word, told)
-        self.assertIn(f"missing      set demo.0001: member-0.img was saved on host {os.uname().nodename}", self.shadowib("inspect", "demo").stdout)
+            self.assertIn("was saved on this host", told)
+        self.assertIn(f"missing      set demo.0001: member-0.img was saved on this host, {os.uname().nodename}", self.shadowib("inspect", "demo").stdout)
         told = json.loads(self.shadowib("inspect", "demo", "--json").stdout)
         self.assertEqual([(i["member"], i["path"], i["bytes"], i["hosts"]) for i in told["images"]],
                          [(0, str(image), len(good), [os.uname().nodename])])
-        self.assertIn("is not on this one", told["images"][0]["missing"])
+        self.assertIn("is there no more", told["images"][0]["missing"])
         image.write_bytes(good[:5000] + bytes([good[5000] ^ 1]) + good[5001:])
         self.assertIn("member-0.img", self.shadowib("restart", "demo", code=5).stderr)
         image.write_bytes(good)
