@@ -140,6 +140,11 @@ Findings examine_storage(const std::string& directory, const std::string& exchan
     ::statfs(directory.c_str(), &info);
     findings.push_back(judge_directory(directory, static_cast<unsigned long>(info.f_type),
                                        std::uint64_t{info.f_bavail} * static_cast<std::uint64_t>(info.f_bsize)));
+    if (Finding& found = findings.back(); !made.empty()) {
+      found.detail += "; it does not exist yet";
+      if (found.verdict == Verdict::kOk)
+        found.verdict = Verdict::kNote, found.remedy = "the first job makes it; is the name right?";
+    }
     findings.push_back(try_lock(probe));
   } else {
     findings.push_back({"checkpoint directory", Verdict::kMissing, status.text(),
