@@ -197,8 +197,16 @@ def members(case: Case) -> str:
         job.start(str(here.path), steps)
         job.await_member(member)
     job.refused(2, "--kill, --timeout, --keep", "checkpoint", "solve", "--incremental")
+    pids = [process.pid for process in job.started]
+    told = job.command("status", "solve")
+    check(told.returncode == 0 and "of portable programs, alive" in told.stdout, f"status: {told.returncode}, {told.stdout}, {told.stderr}")
+    check([line.split()[:2] for line in told.stdout.splitlines()[2:]] == [[str(i), str(pid)] for i, pid in enumerate(pids)], f"status: {told.stdout}")
+    told = json.loads(job.command("status", "--json").stdout)["jobs"][0]
+    check(told["alive"] and told["portable"] and [member["pid"] for member in told["members"]] == pids, f"status --json: {told}")
     path = job.checkpoint("--kill")
     job.end()
+    told = job.command("status", "solve")
+    check(told.returncode == 0 and "not alive" in told.stdout, f"status of a job that has ended: {told.returncode}, {told.stdout}, {told.stderr}")
     check(sorted(p.name for p in path.iterdir()) == ["manifest.json", "manifest.xxh3", *(f"member-{i}.psi" for i in range(3))], f"{list(path.iterdir())}")
     done = job.command("restart", "solve")
     check(done.returncode == 0 and all(line in done.stdout for line in wanted.values()), f"restart: {done.returncode}, {done.stdout}, {done.stderr}")

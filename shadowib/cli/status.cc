@@ -11,6 +11,7 @@
 #include "shadowib/cli/federation_text.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/portable_job.h"
 #include "shadowib/cli/store_options.h"
 #include "shadowib/cli/watch.h"
 
@@ -189,11 +190,36 @@ Status add_clusters(const Common& common, const std::string& job, const std::str
   return {};
 }
 
+// A job of portable programs: they have no exchange, and no queue pairs.
+Status show_portable_job(const Common& common, const std::string& job, Json* json) {
+  const std::vector<PortableMember> members = portable_members(common.directory, job);
+  const std::string epoch = present_epoch(common.directory, job);
+  *json = {{"job", job},           {"directory", common.directory}, {"epoch", epoch}, {"alive", !members.empty()},
+           {"portable", true}, {"members", Json::array()}};
+  Table table({"member", "pid", "host", "command", "state"});
+  for (const PortableMember& member : members) {
+    Json facts;
+    SHADOWIB_TRY(portable_facts(common.directory, job, member.index, &facts));
+    (*json)["members"].push_back({{"index", member.index},
+                                  {"pid", facts.at("pid")},
+                                  {"host", facts.at("host")},
+                                  {"comm", facts.at("comm")},
+                                  {"alive", true}});
+    table.add({std::to_string(member.index), field(facts, "pid"), field(facts, "host"), field(facts, "comm"), "alive"});
+  }
+  if (common.json) return {};
+  std::printf("job %s, epoch %s, of portable programs, %s\n", job.c_str(), epoch.c_str(),
+              members.empty() ? "not alive" : "alive");
+  if (!members.empty()) table.print();
+  return {};
+}
+
 // One job as JSON, and printed for people unless --json.
 Status show_job(const StatusArguments& arguments, const std::string& job, Json* json) {
   const Common& common = arguments.common;
   std::vector<MemberStatus> members;
   std::string epoch, who;
+  if (is_portable_job(common.directory, job)) return show_portable_job(common, job, json);
   std::string exchange = exchange_of(common, job);
   SHADOWIB_TRY(settle_exchange(job_paths(common.directory, job).password, &exchange));
   SHADOWIB_TRY(
