@@ -210,6 +210,7 @@ def members(case: Case) -> str:
     check(sorted(p.name for p in path.iterdir()) == ["manifest.json", "manifest.xxh3", *(f"member-{i}.psi" for i in range(3))], f"{list(path.iterdir())}")
     done = job.command("restart", "solve")
     check(done.returncode == 0 and all(line in done.stdout for line in wanted.values()), f"restart: {done.returncode}, {done.stdout}, {done.stderr}")
+    check("restored 3 processes" in done.stderr, done.stderr)
     return "3 processes"
 
 
@@ -241,6 +242,8 @@ def refusals(case: Case) -> str:
     job.refused(3, "no process of job solve is alive", "checkpoint", "solve")
     done = job.command("restart", "solve", "--program", str(program.path))
     check(done.returncode == 20 and "the program has no file count.c" in done.stderr, f"another program: {done.returncode}, {done.stderr}")
+    done = job.command("restart", "solve", "--program", str(case.work / "nowhere"))
+    check(done.returncode == 3 and "nowhere" in done.stderr and "restored" not in done.stderr, f"no program: {done.returncode}, {done.stderr}")
     image = path / "member-0.psi"
     content = image.read_bytes()
     for damaged, words in ((content[:9000] + bytes([content[9000] ^ 1]) + content[9001:], "XXH3 differs"), (content[:-1], "is truncated")):

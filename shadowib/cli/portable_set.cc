@@ -17,6 +17,7 @@
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/portable_job.h"
+#include "shadowib/cli/program.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
@@ -121,8 +122,13 @@ Status take_portable_job(const std::string& directory, const std::string& job) {
 }
 
 Status restart_portable(const Common& common, const SetManifest& manifest, const PortableSet& set,
-                        const PortableRestart& how, std::vector<RestartedProcess>* processes) {
+                        const PortableRestart& how, const std::function<void()>& started,
+                        std::vector<RestartedProcess>* processes) {
   const std::string& job = manifest.job;
+  for (const PortableSet::Member& member : set.members) {
+    std::string program;
+    SHADOWIB_TRY(find_program(command_of(member, how)[0], &program));
+  }
   std::string exchange = exchange_of(common, job);
   SHADOWIB_TRY(settle_exchange(job_paths(common.directory, job).password, &exchange));
   SHADOWIB_TRY(renew_job(common.directory, job, exchange, {}, new_epoch(manifest.generation + 1)));
@@ -140,7 +146,7 @@ Status restart_portable(const Common& common, const SetManifest& manifest, const
         beside("bsprun"), "--portable", "--images", manifest.path,   "-n", std::to_string(set.members.size()),
         "--job",          job,          "--dir",    common.directory};
     if (!set.interval.empty()) words.insert(words.end(), {"--interval", set.interval});
-    if (set.keep != 0) words.insert(words.end(), {"--keep", std::to_string(set.keep)});
+    if (set.keep != 0 && !set.interval.empty()) words.insert(words.end(), {"--keep", std::to_string(set.keep)});
     for (const std::string& runner : how.runners) words.insert(words.end(), {"--runner", runner});
     for (const PortableSet::Member& member : set.members)
       words.insert(words.end(), {"--program", command_of(member, how)[0]});
@@ -169,6 +175,7 @@ Status restart_portable(const Common& common, const SetManifest& manifest, const
   }
   for (const RestartedProcess& p : *processes)
     if (p.pid < 0) return Status::of(Code::kIo, errno, "cannot fork: %.60s", std::strerror(errno));
+  started();
   await_all(processes);
   return {};
 }

@@ -1,6 +1,7 @@
 // Sets of portable images: what their manifests say besides, and starting their processes again.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -37,10 +38,11 @@ struct PortableRestart {
 // restart has it.
 Status take_portable_job(const std::string& directory, const std::string& job);
 
-// Starts the processes of a verified set of a job that has been taken, and waits for them. Signals that end this
-// process end them. Takes the job into a new epoch.
+// Starts the processes of a verified set of a job that has been taken, calls `started`, and waits for them. Signals that
+// end this process end them. Takes the job into a new epoch. kNotFound, before that: there is no such program.
 Status restart_portable(const Common& common, const SetManifest& manifest, const PortableSet& set,
-                        const PortableRestart& how, std::vector<RestartedProcess>* processes);
+                        const PortableRestart& how, const std::function<void()>& started,
+                        std::vector<RestartedProcess>* processes);
 
 // Prints the values of an image by shadowib-values, which lies beside this command or in PATH. Returns its exit code.
 int print_values(const std::string& image);

@@ -25,8 +25,11 @@ int restart_portable_set(const RestartArguments& arguments, SetManifest manifest
   std::vector<RestartedProcess> processes;
   if (status.ok()) {
     told.verified();
-    told.line("restored");
-    status = restart_portable(common, manifest, set, arguments.portable, &processes);
+    const auto started = [&] {
+      const std::size_t count = set.members.size();
+      told.line("restored " + std::to_string(count) + (count == 1 ? " process" : " processes"));
+    };
+    status = restart_portable(common, manifest, set, arguments.portable, started, &processes);
   }
   if (!status.ok()) return told.failed(status);
   bool good = true;
