@@ -18,7 +18,7 @@
 namespace shadowib::masterworker {
 
 std::int64_t now_ns();
-// The same time as of the kernel's last tick, up to 10 ms ago. It takes a quarter as long.
+// That time as of the kernel's last tick, up to 10 ms ago. It takes a quarter as long.
 std::int64_t tick_ns();
 std::uint64_t random_number();
 
@@ -79,9 +79,9 @@ class Adapter {
   Place place_of(std::uint32_t queue_pair) const;
   ibv_ah_attr route_to(const Place& place) const;
 
-  // A reliable queue pair of so many requests. Its requests take two pieces, and make a completion only if they ask for
-  // one. It takes kInlineBytes inline if the device can, and no less than `least_inline`: `init` says. Null: there is
-  // none.
+  // A reliable queue pair of so many requests. Its requests take two pieces, and make a completion only if they ask
+  // for one. It takes kInlineBytes inline if the device can, and no less than `least_inline`: `init` says. Null:
+  // there is none.
   ibv_qp* reliable(ibv_qp_init_attr& init, std::uint32_t least_inline) const;
   // Its states.
   void to_init(ibv_qp* qp, int access) const;

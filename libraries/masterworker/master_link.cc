@@ -447,9 +447,9 @@ void MasterLink::put(std::uint32_t id) {
 bool MasterLink::post_inline(Connection& to, const Outgoing& message) {
   ++to.in_flight;
   ++to.unasked;
-  ibv_sge pieces[2] = {{reinterpret_cast<std::uint64_t>(&message.header), sizeof(Header), 0},
-                       {reinterpret_cast<std::uint64_t>(message.input.data()),
-                        static_cast<std::uint32_t>(message.input.size()), 0}};
+  ibv_sge pieces[2] = {
+      {reinterpret_cast<std::uint64_t>(&message.header), sizeof(Header), 0},
+      {reinterpret_cast<std::uint64_t>(message.input.data()), static_cast<std::uint32_t>(message.input.size()), 0}};
   ibv_send_wr request{}, *bad = nullptr;
   request.wr_id = work_id(Work::kInline, to.id, to.unasked);
   request.sg_list = pieces;
@@ -636,11 +636,10 @@ void MasterLink::restarted() {
 void MasterLink::finish() {
   const std::int64_t until = now_ns() + 1'000'000'000;
   const auto waiting = [this] {
-    return std::any_of(connections_.begin(), connections_.end(),
-                       [](const auto& entry) {
-                         const Connection& to = *entry.second;
-                         return to.in_flight != to.unasked || !to.out.empty();
-                       });
+    return std::any_of(connections_.begin(), connections_.end(), [](const auto& entry) {
+      const Connection& to = *entry.second;
+      return to.in_flight != to.unasked || !to.out.empty();
+    });
   };
   while (waiting() && now_ns() < until)
     if (!progress()) sleep(50);

@@ -45,7 +45,8 @@ class Payload {
     return payload;
   }
 
-  // Bytes for C: the address of data(), which adopt() takes back. Null if there are none. Only where nobody shares them.
+  // Bytes for C: the address of data(), which adopt() takes back. Null if there are none. Only where nobody shares
+  // them.
   void* release() { return std::exchange(block_, nullptr) + 1; }
   static Payload adopt(void* data) {
     Payload payload;

@@ -89,7 +89,7 @@ class WorkerLink {
   std::uint32_t inline_bytes_ = 0;  // messages up to this length go inline
   std::uint32_t in_flight_ = 0;     // messages
   std::uint32_t unasked_ = 0;       // of these the last ones, which ask for no completion
-  std::uint32_t lent_ = 0;  // large results that the master has not read yet
+  std::uint32_t lent_ = 0;          // large results that the master has not read yet
   std::uint32_t first_packet_ = 0, rank_ = 0, workers_ = 0;
   bool answered_ = false, broken_ = false, read_done_ = false, master_gone_ = false;
   bool asked_ = false;         // for a sign of life, without an answer so far

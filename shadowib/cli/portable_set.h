@@ -38,8 +38,8 @@ struct PortableRestart {
 // restart has it.
 Status take_portable_job(const std::string& directory, const std::string& job);
 
-// Starts the processes of a verified set of a job that has been taken, calls `started`, and waits for them. Signals that
-// end this process end them. Takes the job into a new epoch. kNotFound, before that: there is no such program.
+// Starts the processes of a verified set of a job that has been taken, calls `started`, and waits for them. Signals
+// that end this process end them. Takes the job into a new epoch. kNotFound, before that: there is no such program.
 Status restart_portable(const Common& common, const SetManifest& manifest, const PortableSet& set,
                         const PortableRestart& how, const std::function<void()>& started,
                         std::vector<RestartedProcess>* processes);

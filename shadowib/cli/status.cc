@@ -194,7 +194,7 @@ Status add_clusters(const Common& common, const std::string& job, const std::str
 Status show_portable_job(const Common& common, const std::string& job, Json* json) {
   const std::vector<PortableMember> members = portable_members(common.directory, job);
   const std::string epoch = present_epoch(common.directory, job);
-  *json = {{"job", job},           {"directory", common.directory}, {"epoch", epoch}, {"alive", !members.empty()},
+  *json = {{"job", job},       {"directory", common.directory}, {"epoch", epoch}, {"alive", !members.empty()},
            {"portable", true}, {"members", Json::array()}};
   Table table({"member", "pid", "host", "command", "state"});
   for (const PortableMember& member : members) {
@@ -205,7 +205,8 @@ Status show_portable_job(const Common& common, const std::string& job, Json* jso
                                   {"host", facts.at("host")},
                                   {"comm", facts.at("comm")},
                                   {"alive", true}});
-    table.add({std::to_string(member.index), field(facts, "pid"), field(facts, "host"), field(facts, "comm"), "alive"});
+    table.add(
+        {std::to_string(member.index), field(facts, "pid"), field(facts, "host"), field(facts, "comm"), "alive"});
   }
   if (common.json) return {};
   std::printf("job %s, epoch %s, of portable programs, %s\n", job.c_str(), epoch.c_str(),

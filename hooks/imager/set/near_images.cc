@@ -51,11 +51,11 @@ Status find_image(const SetManifest& manifest, const SetMember& member, std::str
     return host.id == this_host() || host.name == host_name();
   });
   if (only_here)
-    return Status::of(
-        Code::kNotFound, ENOENT,
-        "set %.70s: %.30s was saved on this host, %.64s (%s), and is there no more; use another set; its place was %s",
-        std::filesystem::path(manifest.path).filename().c_str(), member.file.c_str(), names_of(piece).c_str(),
-        placement.store.text().c_str(), path->c_str());
+    return Status::of(Code::kNotFound, ENOENT,
+                      "set %.70s: %.30s was saved on this host, %.64s (%s), and is there no more; use another set; "
+                      "its place was %s",
+                      std::filesystem::path(manifest.path).filename().c_str(), member.file.c_str(),
+                      names_of(piece).c_str(), placement.store.text().c_str(), path->c_str());
   return Status::of(
       Code::kNotFound, ENOENT,
       // The path comes last and whole: its end tells one set from another.

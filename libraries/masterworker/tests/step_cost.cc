@@ -1,6 +1,6 @@
-// What a null task of 64 bytes costs a master or a worker, for callgrind: farm_step() is all that a master does from a
-// result to the next task on its way, worker_step() all from a task to its result on its way, over a simulated device
-// (wires.h). Usage: mw_step_cost WORKERS TASKS, or for a worker: mw_step_cost worker TASKS
+// What a null task of 64 bytes costs a master or a worker, for callgrind: farm_step() is all that a master does from
+// a result to the next task on its way, worker_step() all from a task to its result on its way, over a simulated
+// device (wires.h). Usage: mw_step_cost WORKERS TASKS, or for a worker: mw_step_cost worker TASKS
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>

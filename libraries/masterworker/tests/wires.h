@@ -41,7 +41,7 @@ class Wires {
   bool welcome(const Welcome& welcome);
   // A completion queue of more entries is refused.
   int most_completions = 1 << 22;
-  bool has_queue_pairs = true;  // else none is made
+  bool has_queue_pairs = true;       // else none is made
   std::uint32_t most_inline = 1024;  // a queue pair of more inline data is refused
 
   // A message arrives from the worker that has this queue pair at the master.
@@ -49,8 +49,8 @@ class Wires {
 
   // The requests of a queue pair that have not completed, oldest first.
   std::deque<Posted>& posted(std::uint32_t queue_pair) { return queues_[queue_pair].posted; }
-  // The oldest is done, and returned. It makes a completion if it has asked for one, or has failed. A READ copies what
-  // lies at its address.
+  // The oldest is done, and returned. It makes a completion if it has asked for one, or has failed. A READ copies
+  // what lies at its address.
   Posted complete(std::uint32_t queue_pair, ibv_wc_status status = IBV_WC_SUCCESS);
   // Called behind each post to a connection.
   std::function<void(std::uint32_t queue_pair)> on_send;
