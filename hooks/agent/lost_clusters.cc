@@ -91,8 +91,14 @@ void note_return(unsigned cluster) { g_lost_failed &= ~(1u << cluster); }
 
 void describe_lost_clusters(JsonWriter& writer) {
   writer.key("waits_for").begin_array();
-  for (unsigned cluster = 0; cluster < federation::kMaxClusters; ++cluster)
-    if ((g_lost_failed >> cluster & 1) != 0) writer.value(cluster);
+  for (unsigned cluster = 0; cluster < federation::kMaxClusters; ++cluster) {
+    if ((g_lost_failed >> cluster & 1) == 0) continue;
+    std::string name;  // one may be judged behind the word by which it goes back, and come back since
+    if (cluster_named(cluster, &name) && !has_failed(name))
+      note_return(cluster);
+    else
+      writer.value(cluster);
+  }
   writer.end_array();
 }
 
