@@ -1,4 +1,4 @@
-"""FED3 and FED5: a cluster goes back alone to its own checkpoint, though another one sends to it that stays and is never stopped. Each message
+"""FED3, FED5 and FED6: a cluster goes back alone to its own checkpoint, though another one sends to it that stays and is never stopped. Each message
 and each write comes once, with its bytes, in the order that completions tell; with the guard h29 off that order is lost. It is killed at random
 moments: between checkpoints, within one, forced or not, within a recovery, and while messages are sent again. What cannot be is refused by name."""
 import json
@@ -390,6 +390,35 @@ def log_asks(case: Case) -> str:
     return f"{count} CLCs of B for A's log; {fed.finish()} messages"
 
 
+def bounded(case: Case) -> str:
+    """FED6. A takes a CLC each 20 s, which forces one of B; `gc` removes old ones each 10 s; A's log has less room than its messages need in that time."""
+    limit, seconds, kills, pause_s, most_kept = 32 << 20, 1200, 10, 10, 3
+    fed = Ordered(case, {"SHADOWIB_LOG_BYTES": str(limit), "SHADOWIB_LOG_INTERVAL": str(pause_s)})
+    begin, before, most = time.monotonic(), fed.identity("A"), 0
+    due = sorted(case.random().uniform(0, seconds) for _ in range(kills))
+    number = done = 0
+    while time.monotonic() < begin + seconds or due:
+        number += 1
+        if number % 2 == 0:
+            fed.take_clc("A")
+        round_end = begin + number * pause_s
+        while time.monotonic() < round_end:
+            most = max(most, fed.cluster("A")["log_bytes"])
+            check(most <= limit, f"A's log has {most} bytes")
+            if due and time.monotonic() >= begin + due[0]:
+                due.pop(0)
+                fed.kill_and_restart()
+                fed.await_traffic("A")
+            time.sleep(0.2)
+        fed.command("gc", "fed")
+        done += 1
+        kept = {name: fed.cluster_of_status(name)["kept"] for name in ("A", "B")}
+        check(all(n <= most_kept for n in kept.values()), f"behind a collection there are {kept} CLCs")
+    check(fed.identity("A") == before, "A has other processes")
+    check("is begun anew" not in (case.work / "shadowib.log").read_text(errors="replace"), "the log was full")
+    return f"{kills} kills, {done} collections, at most {most / 2**20:.1f} MiB of log; {fed.finish()} messages"
+
+
 def run() -> int:
     line = Line("federation_alone", __doc__)
     line.case("moments", moments)
@@ -397,6 +426,7 @@ def run() -> int:
     line.case("log asks", log_asks)
     if not line.quick:
         line.case("kills", kills)
+        line.case("bounded", bounded)
         line.case("without the gate", unguarded)
         line.case("full log", full_log)
         line.case("refusals", refusals)

@@ -102,6 +102,8 @@ class Participant {
   }
   // Whether the log of messages to other clusters is full, or nearly so.
   virtual bool log_fills() { return false; }
+  // How much memory that log takes.
+  virtual std::size_t log_bytes() { return 0; }
   // Tells what has been delivered of each cluster, and for which of its CLCs a log was trimmed (BorderFacts).
   // Messages posted so far are traced before it returns.
   virtual void border_facts(federation::PerCluster* delivered, federation::PerCluster* trimmed) {

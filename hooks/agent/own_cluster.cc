@@ -452,6 +452,7 @@ void describe_own_cluster(JsonWriter& writer) {
   for (unsigned i = 0; i < trimmed.clusters; ++i) writer.value(trimmed[i]);
   writer.end_array().member("held", held.size()).member("delivered_early", g_cluster.delivered_early);
   writer.member("stops", g_cluster.stops);
+  writer.member("log_bytes", g_agent.participant != nullptr ? g_agent.participant->log_bytes() : std::size_t{0});
   describe_lost_clusters(writer);
   describe_forced_clc(writer);
   writer.end_object();

@@ -72,6 +72,7 @@ void add_answer(const Json& answer, ViewedCluster* cluster) {
   cluster->held_s = std::max(cluster->held_s, static_cast<double>(number_in(answer, "held_ms")) / 1000);
   cluster->delivered_early += number_in(answer, "delivered_early");
   cluster->stops = std::max(cluster->stops, number_in(answer, "stops"));
+  cluster->log_bytes = std::max(cluster->log_bytes, number_in(answer, "log_bytes"));
   const PerCluster waits_for = numbers_in(answer.contains("waits_for") ? answer["waits_for"] : Json());
   cluster->waits_for.insert(waits_for.of.begin(), waits_for.of.begin() + waits_for.clusters);
   if (answer.contains("refusal") && answer["refusal"].is_string())

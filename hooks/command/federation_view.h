@@ -34,6 +34,7 @@ struct ViewedCluster {
   std::size_t held = 0;     // connections with a message that waits for a CLC
   double held_s = 0;        // the longest wait
   std::uint64_t delivered_early = 0, stops = 0;
+  std::uint64_t log_bytes = 0;   // the largest log of a member's messages to other clusters
   std::set<unsigned> waits_for;  // clusters that have failed while requests to them wait
   std::string refusal;           // of the latest CLC that a message asked for; "": none
 

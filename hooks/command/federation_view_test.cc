@@ -237,6 +237,23 @@ TEST_F(FederationViewTest, WhoWasNeverWired) {
   EXPECT_TRUE(federation.are_wired(1, 0));
 }
 
+TEST_F(FederationViewTest, TheLargestLogOfItsMembersIsToldOfACluster) {
+  make_clusters("paper");
+  FederationView federation;
+  ASSERT_TRUE(read_federation(view_, &federation).ok());
+  std::vector<MemberStatus> members(3);
+  const char* const logs[] = {R"(,"log_bytes":1048576)", R"(,"log_bytes":65536)", ""};  // an older library tells none
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    members[i].index = i;
+    members[i].cluster = "A";
+    members[i].alive = members[i].answered = true;
+    members[i].json = std::string(R"({"cluster":{"sn":0,"incarnation":1,"depends":[0,0])") + logs[i] + "}}";
+  }
+  add_answers(members, &federation);
+  EXPECT_EQ(federation.clusters[0].log_bytes, 1048576u);
+  EXPECT_EQ(federation.clusters[1].log_bytes, 0u);
+}
+
 TEST_F(FederationViewTest, AClusterThatHasEndedStaysUnlessItWasWired) {
   make_clusters("paper");
   decide_for(1, committed(1, 3, numbers({0, 0}), numbers({0, 0})));

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/units.h"
 
 namespace shadowib::cli {
 namespace {
@@ -55,7 +56,8 @@ Json cluster_json(const FederationView& federation, const ViewedCluster& cluster
             {"held", cluster.held},
             {"held_s", cluster.held_s},
             {"delivered_early", cluster.delivered_early},
-            {"stops", cluster.stops}};
+            {"stops", cluster.stops},
+            {"log_bytes", cluster.log_bytes}};
   json["waits_for"] = Json::array();
   for (const unsigned other : cluster.waits_for)
     if (other < federation.clusters.size()) json["waits_for"].push_back(federation.clusters[other].name);
@@ -108,7 +110,7 @@ void print_clusters(const FederationView& federation) {
   if (!federation.exists()) return;
   std::printf("federation of %zu clusters, policy %s\n", federation.clusters.size(), federation.policy.c_str());
   Table table(
-      {"cluster", "members", "SN", "incarnation", "delivered", "kept", "forced", "unforced", "held", "stops"});
+      {"cluster", "members", "SN", "incarnation", "delivered", "kept", "forced", "unforced", "held", "stops", "log"});
   for (const ViewedCluster& cluster : federation.clusters) {
     const bool runs = cluster.running.has_value();
     table.add({cluster.name, std::to_string(cluster.members), runs ? std::to_string(cluster.running->sn) : "?",
@@ -116,7 +118,7 @@ void print_clusters(const FederationView& federation) {
                runs ? depends_text(federation, cluster.running->depends) : "?", std::to_string(cluster.kept()),
                std::to_string(cluster.forced()), std::to_string(cluster.clcs.size() - cluster.forced()),
                cluster.held == 0 ? "-" : std::to_string(cluster.held) + " for " + seconds_text(cluster.held_s),
-               std::to_string(cluster.stops)});
+               std::to_string(cluster.stops), runs ? human_bytes(cluster.log_bytes) : "?"});
   }
   table.print();
   if (const RecoveryPlan* plan = federation.unreached(); plan != nullptr)

@@ -12,6 +12,7 @@
 #include "shadowib/cr/clusters.h"
 #include "shadowib/cr/helper.h"
 #include "shadowib/objects/border.h"
+#include "shadowib/objects/border_log.h"
 #include "shadowib/objects/registry.h"
 
 namespace shadowib {
@@ -55,6 +56,7 @@ class VerbsParticipant final : public Participant {
   void judge_cluster(unsigned cluster, bool failed) override { shadowib::judge_cluster(cluster, failed); }
   void clc_collected(federation::Sn sn) override { tell_clc_collected(sn); }
   bool log_fills() override { return border_log_fills(); }
+  std::size_t log_bytes() override { return BorderLog::bytes_in_use(); }
   std::uint64_t logged_since(unsigned cluster) override { return shadowib::logged_since(cluster); }
   void freeze_border(bool frozen) override { shadowib::freeze_border(frozen); }
   void border_facts(federation::PerCluster* delivered, federation::PerCluster* trimmed) override {
