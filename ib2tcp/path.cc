@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "ib2tcp/testing/endpoint.h"
+#include "ib2tcp/testing/member.h"
 #include "ib2tcp/testing/process.h"
 
 namespace {
@@ -65,9 +66,15 @@ void transfer(const Endpoint& from, const Endpoint& to, std::uint32_t bytes, boo
 
 int main(int argc, char** argv) {
   const long bytes = argc > 1 ? std::atol(argv[1]) : 64, iterations = argc > 2 ? std::atol(argv[2]) : 1000;
-  const bool is_inline = argc > 3 && std::strcmp(argv[3], "inline") == 0;
-  if (argc > 4 || bytes < 1 || bytes > 4096 || iterations < 1 || (is_inline && bytes > 64)) {
-    std::fprintf(stderr, "usage: ib2tcp_path [BYTES [ITERATIONS [inline]]]\n");
+  bool is_inline = false, in_cluster = false, is_known = true;
+  for (int i = 3; i < argc; ++i) {
+    const bool says_inline = std::strcmp(argv[i], "inline") == 0, says_cluster = std::strcmp(argv[i], "cluster") == 0;
+    is_inline |= says_inline;
+    in_cluster |= says_cluster;
+    is_known &= says_inline || says_cluster;
+  }
+  if (!is_known || bytes < 1 || bytes > 4096 || iterations < 1 || (is_inline && bytes > 64)) {
+    std::fprintf(stderr, "usage: ib2tcp_path [BYTES [ITERATIONS [inline] [cluster]]]\n");
     return 2;
   }
   auto exchange = std::make_shared<FakeExchange>();
@@ -75,6 +82,9 @@ int main(int argc, char** argv) {
   options.transport = "shm";
   options.helper = false;
   Process first(exchange, options), second(exchange, options);
+  const shadowib::ClusterState state = shadowib::ib2tcp::testing::state_of(0, 1);
+  for (Process* process : {&first, &second})
+    require(!in_cluster || process->ops().set_cluster(&state) == 0, "set_cluster");
   Device one(first), other(second);
   Endpoint a(one), b(other);
   shadowib::ib2tcp::testing::connect(a, b);
