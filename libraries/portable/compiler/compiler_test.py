@@ -68,6 +68,43 @@ class CompilerTest(unittest.TestCase):
         return result.stderr
 
 
+class SaverTest(CompilerTest):
+    """The program goes on while a copy of it writes the image. `saver` finds that copy while it runs, or ends the program."""
+    PROGRAM = ("#include <errno.h>\n#include <signal.h>\n#include <sys/wait.h>\n#include <unistd.h>\n"
+               "static SHADOWIB_NO_SITE int saver(void) { int pid = 0; FILE* f = fopen(\"/proc/thread-self/children\", \"r\"); if (!f || fscanf(f, \"%d\", &pid) != 1) exit(9); fclose(f); return pid; }\n"
+               f"int main(void) {{ enum {{ kMany = 16 << 20 }}; int* many = malloc(kMany * sizeof *many); for (int i = 0; i < kMany; i++) many[i] = i & 7; {SITE};\n")
+    SUM = 'long sum = 0; for (int i = 0; i < kMany; i++) sum += many[i]; printf("%ld\\n", sum); }\n'
+
+    def test_the_program_goes_on_meanwhile(self):
+        """It changes its memory while the saver is stopped. The image has the values of the site."""
+        self.compiled(self.PROGRAM + "if (!shadowib_portable_restarted()) { int pid = saver(); kill(pid, SIGSTOP); for (int i = 0; i < kMany; i++) many[i] = -1; kill(pid, SIGCONT); }\n" + self.SUM)
+        self.assertEqual(self.saved(1), f"{-(16 << 20)}\n")
+        self.assertEqual(self.restarted().stdout, f"{(16 << 20) * 7 // 2}\n")
+
+    def test_the_program_does_not_see_it(self):
+        self.compiled(self.PROGRAM.replace("int main(void) {", "static volatile int ended; static SHADOWIB_NO_SITE void count(int n) { ended += n; }\nint main(void) { signal(SIGCHLD, count);") +
+                      'saver(); printf("%d %d ", (int)wait(NULL), errno == ECHILD); printf("%lu %d ", shadowib_portable_refusals(), ended);' + self.SUM)
+        self.assertEqual(self.saved(1), f"-1 1 0 0 {(16 << 20) * 7 // 2}\n")
+
+    def test_a_saver_that_is_killed(self):
+        """It is told, and the image before stays."""
+        self.compiled(self.PROGRAM + f"for (int i = 0; i < kMany; i++) many[i]++; {SITE}; if (!shadowib_portable_restarted()) kill(saver(), SIGKILL);\n" + self.SUM)
+        result = self.run_program(0, SHADOWIB_PORTABLE_AT="1,2", SHADOWIB_PORTABLE_DIR=str(self.work))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("no checkpoint at this site: its saver was ended by signal 9. The program goes on.", result.stderr)
+        self.assertIn("2 leaves, 1 refused", result.stderr)
+        again = self.restarted()
+        self.assertEqual((again.returncode, again.stdout), (0, result.stdout), again.stderr)
+
+    def test_a_saver_ends_with_its_program(self):
+        self.compiled(self.PROGRAM + 'while (access("member-0.psi.new", F_OK) != 0) usleep(100); printf("%d\\n", saver()); fflush(stdout); kill(saver(), SIGSTOP); kill(getpid(), SIGKILL); }\n')
+        result = self.run_program(0, SHADOWIB_PORTABLE_AT="1", SHADOWIB_PORTABLE_DIR=str(self.work))
+        self.assertEqual(result.returncode, -9, result.stderr)
+        status = pathlib.Path(f"/proc/{int(result.stdout)}/status")
+        self.assertTrue(not status.exists() or "\nState:\tZ" in status.read_text(), "it is alive")
+        self.assertFalse((self.work / "member-0.psi").exists())
+
+
 class LeaveTest(CompilerTest):
     def test_function_without_a_site(self):
         """The mark may stand before the function itself. Its frame is not left."""

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "libraries/portable/runtime/options.h"
 #include "libraries/portable/runtime/registry.h"
@@ -33,7 +34,7 @@ struct Order {
 };
 
 const volatile unsigned char* request = nullptr;
-Order order;
+Order order, handed_over;
 unsigned long long order_step = 0;
 unsigned order_processes = 0;
 
@@ -149,12 +150,14 @@ bool take_order() {
 }
 
 bool has_order() { return order.id != 0; }
+bool order_kills() { return order.kill; }
+void hand_over_order() { handed_over = std::exchange(order, {}); }
 std::string order_directory() { return order.staging; }
 
-void answer_saved(std::uint64_t visits) {
+void answer_saved(std::uint64_t visits, int process) {
   const std::vector<const Module*> all = modules();
   write_answer("saved\nvisits " + std::to_string(visits) + "\nstep " + std::to_string(order_step) + "\nprocesses " +
-               std::to_string(order_processes) + "\npid " + std::to_string(getpid()) + "\ntarget " +
+               std::to_string(order_processes) + "\npid " + std::to_string(process) + "\ntarget " +
                (all.empty() || !all[0]->target ? "" : all[0]->target) + "\n");
   const Order done = order;
   order = {};
@@ -164,6 +167,12 @@ void answer_saved(std::uint64_t visits) {
 void answer_refused(const std::string& reason) {
   write_answer("refused\n" + reason + "\n");
   order = {};
+}
+
+void answer_for_saver(const std::string& reason) {
+  std::swap(order, handed_over);
+  if (has_order()) answer_refused(reason);
+  std::swap(order, handed_over);
 }
 
 }  // namespace shadowib::portable

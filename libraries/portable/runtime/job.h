@@ -25,11 +25,17 @@ inline bool job_asks() { return job_word != nullptr && *job_word != job_answered
 // Takes the request as this process's order. Returns false if its command is gone.
 bool take_order();
 bool has_order();
+// True if the process is to end once its set is there.
+bool order_kills();
+// A saver answers instead of this process.
+void hand_over_order();
 // Where the image of the order goes.
 std::string order_directory();
 // Tells the command, and forgets the order. After a save that is to end the process, waits until the command has
-// decided, and may not return. `visits`: of sites.
-void answer_saved(std::uint64_t visits);
+// decided, and may not return. `visits`: of sites; `process`: the program's, also where a saver answers.
+void answer_saved(std::uint64_t visits, int process);
 void answer_refused(const std::string& reason);
+// For the order that was handed over, if there was one: its saver has died.
+void answer_for_saver(const std::string& reason);
 
 }  // namespace shadowib::portable

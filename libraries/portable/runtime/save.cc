@@ -25,7 +25,8 @@ namespace {
 class NewFile {
  public:
   explicit NewFile(const std::string& path) : path_(path + ".new") {
-    fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    unlink(path_.c_str());  // what is left of a process that was killed, which may still be in a write to it
+    fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd_ < 0) fail(path_, "created");
   }
   ~NewFile() {

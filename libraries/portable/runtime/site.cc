@@ -21,6 +21,7 @@
 #include "libraries/portable/runtime/options.h"
 #include "libraries/portable/runtime/restart.h"
 #include "libraries/portable/runtime/save.h"
+#include "libraries/portable/runtime/saver.h"
 #include "libraries/portable/runtime/state.h"
 
 namespace shadowib::portable {
@@ -54,7 +55,7 @@ bool due_at(std::uint64_t visit) {
 
 bool checkpoint_due() {
   if (run.asked || due_at(run.visits)) return true;
-  return options().interval_s && now_s() - run.last_s >= static_cast<time_t>(options().interval_s);
+  return options().interval_s && !saver_runs() && now_s() - run.last_s >= static_cast<time_t>(options().interval_s);
 }
 
 // Bytes below this frame that the stack may still grow by; 0 if that is not known.
@@ -86,10 +87,29 @@ std::string reason_to_stay(const void* begin) {
   return foreign_frame(begin, run.main_function, &run.depth_bytes);
 }
 
+void tell_refused(const std::string& reason) {
+  std::fprintf(stderr, "shadowib: no checkpoint at this site: %s. The program goes on.\n", reason.c_str());
+}
+
 void refuse_checkpoint(const std::string& reason) {
   run.refusals++;
   if (has_order() && getpid() == run.process) answer_refused(reason);  // a child answers nothing
-  std::fprintf(stderr, "shadowib: no checkpoint at this site: %s. The program goes on.\n", reason.c_str());
+  tell_refused(reason);
+}
+
+// A saver that refused has told it by itself.
+void note_saver(Saved what, const std::string& reason) {
+  run.refusals += what == Saved::kRefused || what == Saved::kDied;
+  if (what != Saved::kDied) return;
+  answer_for_saver(reason);
+  tell_refused(reason);
+}
+
+void await_saver() {
+  if (getpid() != run.process) return;  // of a child that the program forked it is none
+  std::string reason;
+  const Saved what = end_saver(&reason);
+  note_saver(what, reason);
 }
 
 void report() {
@@ -122,21 +142,38 @@ void end_enter() {
   sigprocmask(SIG_SETMASK, &run.signals, nullptr);
 }
 
+// Returns why not, or an empty text.
+std::string write_images() {
+  try {
+    if (!options().directory.empty()) save_image(options().directory, options().member, run.visits);
+    if (!has_order()) return "";
+    save_image(order_directory(), options().member, run.visits);
+    answer_saved(run.visits, run.process);
+    return "";
+  } catch (const Refused& refused) {
+    return refused.text;
+  } catch (const std::bad_alloc&) {
+    return "there is no memory for its tables";
+  }
+}
+
+std::string write_images_or_tell() {
+  std::string reason = write_images();
+  if (reason.empty()) return reason;
+  if (has_order()) answer_refused(reason);
+  tell_refused(reason);
+  return reason;
+}
+
 // With the stack left: output that the program has made is out, so a restart does not make it again.
 void save() {
   run.save = false;
   flush_streams();
   std::fflush(nullptr);
-  try {
-    if (!options().directory.empty()) save_image(options().directory, options().member, run.visits);
-    if (!has_order()) return;
-    save_image(order_directory(), options().member, run.visits);
-    answer_saved(run.visits);
-  } catch (const Refused& refused) {
-    refuse_checkpoint(refused.text);
-  } catch (const std::bad_alloc&) {
-    refuse_checkpoint("there is no memory for its tables");
-  }
+  await_saver();  // its image must not come after this one
+  // A process that is to end with its checkpoint has nothing to go on with.
+  if (!order_kills() && begin_saver(write_images_or_tell)) return hand_over_order();
+  if (!write_images_or_tell().empty()) run.refusals++;
 }
 
 void begin_from(const std::string& path) {
@@ -183,12 +220,19 @@ extern "C" [[gnu::noinline]] void shadowib_portable_site(void) noexcept {
     return;
   }
   run.visits++;
+  if (saver_runs() && getpid() == run.process) {
+    std::string reason;
+    note_saver(look_at_saver(&reason), reason);
+  }
   if (job_asks() && getpid() == run.process) take_order();
   visit(caller, has_order() || checkpoint_due());
 }
 
 extern "C" void shadowib_portable_due(void) noexcept { run.asked = true; }
-extern "C" unsigned long shadowib_portable_refusals(void) noexcept { return run.refusals; }
+extern "C" unsigned long shadowib_portable_refusals(void) noexcept {
+  await_saver();
+  return run.refusals;
+}
 extern "C" unsigned long shadowib_portable_leaves(void) noexcept { return run.leaves; }
 extern "C" int shadowib_portable_restarted(void) noexcept { return run.restarted; }
 
@@ -198,6 +242,7 @@ extern "C" int shadowib_portable_run(int (*thunk)(int, char**, char**), const vo
   run.process = getpid();
   run.last_s = now_s();
   if (options().report) std::atexit(report);
+  std::atexit(await_saver);  // before the report, which counts it
   join_job();
   if (!options().from.empty()) {
     begin_from(options().from);
