@@ -18,6 +18,29 @@ bool all_zero(const unsigned char* bytes, std::uint64_t count) {
   return std::all_of(bytes, bytes + count, [](unsigned char byte) { return byte == 0; });
 }
 
+template <typename Number>
+void swap_each(const unsigned char* from, unsigned char* to, std::uint64_t count, Number (*swapped)(Number)) {
+  for (std::uint64_t i = 0; i < count; i++) {
+    Number value;
+    std::memcpy(&value, from + i * sizeof value, sizeof value);
+    value = swapped(value);
+    std::memcpy(to + i * sizeof value, &value, sizeof value);
+  }
+}
+
+void swap_all(const unsigned char* from, unsigned char* to, std::uint64_t count, std::uint64_t bytes) {
+  switch (bytes) {
+    case 2:
+      return swap_each<std::uint16_t>(from, to, count, [](std::uint16_t value) { return __builtin_bswap16(value); });
+    case 4:
+      return swap_each<std::uint32_t>(from, to, count, [](std::uint32_t value) { return __builtin_bswap32(value); });
+    case 8:
+      return swap_each<std::uint64_t>(from, to, count, [](std::uint64_t value) { return __builtin_bswap64(value); });
+    default:  // 16
+      for (std::uint64_t i = 0; i < count; i++, from += 16, to += 16) std::reverse_copy(from, from + 16, to);
+  }
+}
+
 // Kinds that hold the same values, whatever their widths.
 bool alike(std::uint32_t a, std::uint32_t b) {
   auto number = [](std::uint32_t kind) { return kind == kTypeSigned || kind == kTypeUnsigned || kind == kTypeBits; };
@@ -39,6 +62,7 @@ Converter::Pair& Converter::pair(TypeIndex from, TypeIndex to) {
     fresh.from_size = from_[from].size, fresh.to_size = to_[to].size;
     build(fresh, from_[from], to_[to]);
     if (copies(fresh, from_[from], to_[to])) fresh.what = Pair::kCopy;
+    if (swaps(fresh, from_[from], to_[to])) fresh.what = Pair::kSwap;
   }
   return *made;
 }
@@ -115,6 +139,14 @@ bool Converter::copies(const Pair& made, const LayoutType& from, const LayoutTyp
   }
 }
 
+// The bytes in the other order mean equal values.
+bool Converter::swaps(const Pair& made, const LayoutType& from, const LayoutType& to) const {
+  if (from.size != to.size || from_.big_endian == to_.big_endian) return false;
+  if (from.size != 2 && from.size != 4 && from.size != 8 && from.size != 16) return false;
+  if (made.what == Pair::kWhole) return made.from_signed == made.to_signed;
+  return made.what == Pair::kReal && from.format == kFloatIeee && to.format == kFloatIeee;
+}
+
 std::uint64_t Converter::new_size(TypeIndex from, TypeIndex to, std::uint64_t size) {
   const Shape shape = shape_of(from_, from, size);
   const LayoutType& type = to_[to];
@@ -158,6 +190,7 @@ void Converter::list(const Pair& element, std::uint64_t count, const unsigned ch
     std::memcpy(to, from, count * element.from_size);
     return;
   }
+  if (element.what == Pair::kSwap) return swap_all(from, to, count, element.from_size);
   for (std::uint64_t i = 0; i < count; i++) {
     try {
       run(element, from + i * element.from_size, to + i * element.to_size);
@@ -172,6 +205,9 @@ void Converter::run(const Pair& made, const unsigned char* from, unsigned char* 
   switch (made.what) {
     case Pair::kCopy:
       std::memcpy(to, from, made.from_size);
+      break;
+    case Pair::kSwap:
+      swap_all(from, to, 1, made.from_size);
       break;
     case Pair::kWhole:
       whole(made, from, 0, made.from_size * 8, to, 0, made.to_size * 8);

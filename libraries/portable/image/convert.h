@@ -47,7 +47,7 @@ class Converter {
  private:
   // How one type becomes another. Built once for each pair of types.
   struct Pair {
-    enum What : std::uint8_t { kCopy, kWhole, kReal, kPointer, kList, kStruct, kChoice, kZeros };
+    enum What : std::uint8_t { kCopy, kSwap, kWhole, kReal, kPointer, kList, kStruct, kChoice, kZeros };
     struct Part {
       Pair* pair;
       std::uint64_t from_bit, from_width, to_bit, to_width;
@@ -66,6 +66,7 @@ class Converter {
   void build(Pair& pair, const LayoutType& from, const LayoutType& to);
   void build_struct(Pair& pair, const LayoutType& from, const LayoutType& to);
   bool copies(const Pair& pair, const LayoutType& from, const LayoutType& to) const;
+  bool swaps(const Pair& pair, const LayoutType& from, const LayoutType& to) const;
   void run(const Pair& pair, const unsigned char* from, unsigned char* to);
   void member(const Pair::Part& part, const unsigned char* from, unsigned char* to);
   void list(const Pair& element, std::uint64_t count, const unsigned char* from, unsigned char* to);

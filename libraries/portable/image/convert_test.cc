@@ -48,6 +48,24 @@ TEST(ConvertTest, StructOfAnotherOrderAndWidth) {
   EXPECT_EQ(converter.pointers[0].old_address, 0x77U);
 }
 
+// Arrays of one width take the short way: it gives the bytes that numbers one by one do.
+TEST(ConvertTest, ArraysOfAnotherOrder) {
+  for (const std::uint64_t size : {1, 2, 4, 8, 16}) {
+    for (const std::uint32_t kind : {kTypeSigned, kTypeUnsigned, kTypeBits, kTypeFloat}) {
+      if (kind == kTypeFloat && size == 1) continue;
+      Layouts big, small;
+      big.big_endian = true, big.pointer_size = small.pointer_size = 8;
+      big.types = small.types = {scalar(kind, size)};
+      Converter converter(big, small);
+      std::vector<unsigned char> from(5 * size), to(5 * size);
+      for (std::size_t i = 0; i < from.size(); i++) from[i] = static_cast<unsigned char>(37 * i + 129);
+      converter.convert(0, 0, from.data(), from.size(), to.data(), to.size(), "a");
+      for (std::size_t i = 0; i < from.size(); i++)
+        EXPECT_EQ(to[i], from[i / size * size + size - 1 - i % size]) << size << " bytes, kind " << kind;
+    }
+  }
+}
+
 TEST(ConvertTest, LongThatDoesNotFitIsNamed) {
   const Layouts big = layouts(true, 8, 8, 16), small = layouts(false, 4, 4, 12);
   Converter converter(big, small);
