@@ -8,7 +8,7 @@ import time
 
 from common import ROOT, Case, Line, check, main
 from portable_jobs import Job
-from portable_programs import ALL, HERE, Architecture, at_hand
+from portable_programs import ALL, HERE, Architecture, at_hand as programs_at_hand
 
 RING = ROOT / "libraries" / "bsp" / "tests" / "programs" / "ring.c"
 EXAMPLES = ROOT / "examples" / "bsp"
@@ -41,6 +41,10 @@ def compiled(case: Case, source: pathlib.Path, architecture: Architecture = HERE
 
 def runners(architectures) -> list[str]:
     return [word for a in architectures if a.runner for word in ("--runner", f"{a.name}={' '.join(a.runner)}")]
+
+
+def at_hand(case: Case) -> list[Architecture]:
+    return programs_at_hand(case, "libshadowib-bsp-portable.so")
 
 
 class BspJob(Job):

@@ -23,13 +23,14 @@ HERE = Architecture("x86_64", "", ())
 ALL = (HERE,
        Architecture("i686", "i686-linux-gnu", ("qemu-i386", "-L", "/usr/i686-linux-gnu")),
        Architecture("aarch64", "aarch64-linux-gnu", ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu")),
+       Architecture("powerpc", "powerpc-linux-gnu", ("qemu-ppc", "-L", "/usr/powerpc-linux-gnu")),
        Architecture("s390x", "s390x-linux-gnu", ("qemu-s390x", "-L", "/usr/s390x-linux-gnu")))
 
 
-def at_hand(case: Case) -> list[Architecture]:
-    """Those whose runtime is built, and whose programs can run here."""
+def at_hand(case: Case, library: str = "libshadowib-portable.so") -> list[Architecture]:
+    """Those whose library is built, and whose programs can run here."""
     case.line.program("shadowib-cc")
-    found = [a for a in ALL if not a.target or ((case.line.build / "lib/shadowib/portable" / a.target / "libshadowib-portable.so").exists()
+    found = [a for a in ALL if not a.target or ((case.line.build / "lib/shadowib/portable" / a.target / library).exists()
                                                 and shutil.which(a.runner[0]))]
     if len(found) < 2:
         raise Skip("no cross compiler and qemu-user of another architecture are installed")

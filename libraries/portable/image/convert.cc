@@ -75,8 +75,6 @@ void Converter::build(Pair& made, const LayoutType& from, const LayoutType& to) 
     made.to_signed = to.kind == kTypeSigned || (to.kind == kTypeBits && from.kind == kTypeSigned);
     made.unknown_sign = from.kind == kTypeBits && to.kind == kTypeBits;
   } else if (from.kind == kTypeFloat) {
-    if (from.format == kFloatDoubleDouble || to.format == kFloatDoubleDouble)
-      differ(made.from, made.to, "this format of floats is not converted");
     made.what = Pair::kReal;
   } else if (from.kind == kTypePointer) {
     made.what = Pair::kPointer;

@@ -138,6 +138,69 @@ Stored store_normal(unsigned char* at, const Format& format, bool big_endian, co
   return exact ? Stored::kExact : Stored::kRounded;
 }
 
+// PowerPC's long double: the sum of two doubles, the greater one first. Bits that 128 cannot hold are kept as one,
+// the lowest, so that rounding goes the right way; other formats have fewer.
+Real load_sum(const unsigned char* at, bool big_endian) {
+  Real sum = load_real(at, 8, kFloatIeee, big_endian);
+  const Real less = load_real(at + 8, 8, kFloatIeee, big_endian);
+  if (sum.kind != Real::kNormal || less.kind != Real::kNormal) return sum;
+  const auto by = static_cast<unsigned>(sum.exponent - less.exponent);
+  const Wide part = shift_right({less.high, less.low}, by), back = shift_left(part, by);
+  const bool lost = back.high != less.high || back.low != less.low;
+  Wide mantissa = {sum.high, sum.low};
+  if (sum.negative == less.negative) {
+    mantissa.low += part.low;
+    const std::uint64_t high = mantissa.high;
+    mantissa.high += part.high + (mantissa.low < part.low);
+    if (mantissa.high < high) {  // only where the second is too great, which no processor writes
+      mantissa = shift_right(mantissa, 1);
+      mantissa.high |= std::uint64_t{1} << 63;
+      sum.exponent++;
+    }
+  } else {
+    Wide away = {part.high, part.low + lost};
+    away.high += lost && away.low == 0;
+    const bool borrow = mantissa.low < away.low;
+    mantissa.low -= away.low;
+    mantissa.high -= away.high + borrow;
+    if (!any(mantissa)) return {};
+  }
+  const unsigned zeros = leading_zeros(mantissa);
+  mantissa = shift_left(mantissa, zeros);
+  sum.exponent -= static_cast<int>(zeros);
+  sum.high = mantissa.high, sum.low = mantissa.low | lost;
+  return sum;
+}
+
+// The nearest double, then the one nearest to what is left.
+Stored store_sum(unsigned char* at, bool big_endian, const Real& value) {
+  unsigned char first[8] = {}, second[8] = {};
+  Stored stored = store_real(first, 8, kFloatIeee, big_endian, value);
+  if (stored == Stored::kTooLarge) return stored;
+  if (value.kind == Real::kNormal && stored == Stored::kRounded) {
+    const Real near = load_real(first, 8, kFloatIeee, big_endian);
+    Real rest = value;
+    if (near.kind == Real::kNormal) {
+      // Rounded up, `near` may be the next power of two: its highest bit is then beyond the 128 of `value`.
+      const bool beyond = near.exponent > value.exponent;
+      const Wide mantissa = beyond ? Wide{} : Wide{near.high, near.low};
+      const bool below =
+          beyond || value.high < mantissa.high || (value.high == mantissa.high && value.low < mantissa.low);
+      Wide left = {value.high - mantissa.high - (value.low < mantissa.low), value.low - mantissa.low};
+      if (below) left = {~left.high + (left.low == 0), ~left.low + 1};
+      const unsigned zeros = leading_zeros(left);
+      left = shift_left(left, zeros);
+      rest.negative = value.negative != below;
+      rest.exponent = value.exponent - static_cast<int>(zeros);
+      rest.high = left.high, rest.low = left.low;
+    }
+    stored = near.kind == Real::kNormal ? store_real(second, 8, kFloatIeee, big_endian, rest) : stored;
+  }
+  std::memcpy(at, first, sizeof first);
+  std::memcpy(at + sizeof first, second, sizeof second);
+  return stored;
+}
+
 }  // namespace
 
 Whole load_whole(const unsigned char* at, std::uint64_t bit, std::uint64_t width, bool with_sign, bool big_endian) {
@@ -182,6 +245,7 @@ bool whole_fits(const Whole& value, std::uint64_t width, bool with_sign) {
 }
 
 Real load_real(const unsigned char* at, std::uint64_t size, std::uint32_t kind, bool big_endian) {
+  if (kind == kFloatDoubleDouble) return load_sum(at, big_endian);
   const Format format = format_of(size, kind);
   const Wide bits = load_bytes(at, format.bytes, big_endian);
   const std::uint64_t highest = (std::uint64_t{1} << format.exponent_bits) - 1;
@@ -215,6 +279,7 @@ Real load_real(const unsigned char* at, std::uint64_t size, std::uint32_t kind, 
 }
 
 Stored store_real(unsigned char* at, std::uint64_t size, std::uint32_t kind, bool big_endian, const Real& value) {
+  if (kind == kFloatDoubleDouble) return store_sum(at, big_endian, value);
   const Format format = format_of(size, kind);
   Stored stored = Stored::kExact;
   switch (value.kind) {

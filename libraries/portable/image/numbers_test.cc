@@ -64,6 +64,58 @@ TEST(NumbersTest, FloatsAsTheProcessorConvertsThem) {
     agrees<double, float>(edge), agrees<double, long double>(edge);
 }
 
+// The processor's sum is the model, in a format that holds it where the two doubles are not too far apart.
+TEST(NumbersTest, SumsOfTwoDoublesAsTheProcessorAddsThem) {
+  std::mt19937_64 random(33);
+  unsigned exact = 0;
+  for (int i = 0; i < 200000; i++) {
+    const double high = std::ldexp(static_cast<double>(random() >> 11) + 1, static_cast<int>(random() % 200) - 100);
+    // At most half of the last place of `high`, from touching it to far below.
+    double low = std::ldexp(std::nextafter(high, INFINITY) - high, -1 - static_cast<int>(random() % 64));
+    low *= static_cast<double>(random() >> 11) / 0x1p53 * (random() & 1 ? 1 : -1);
+    const double both[] = {high, low};
+    unsigned char bytes[16], wide[16], back[16];
+    for (const bool swapped : {false, true}) {
+      for (unsigned b = 0; b < 16; b++)
+        bytes[b] = reinterpret_cast<const unsigned char*>(both)[swapped ? b / 8 * 8 + 7 - b % 8 : b];
+      const Real real = load_real(bytes, 16, kFloatDoubleDouble, swapped);
+      const Stored how = store_real(wide, 16, kFloatIeee, false, real);
+      const __float128 sum = static_cast<__float128>(high) + low;
+      ASSERT_EQ(std::memcmp(wide, &sum, 16), 0) << high << " " << low;
+      ASSERT_EQ(how == Stored::kExact, static_cast<double>(sum - high) == low);
+      if (how != Stored::kExact) continue;
+      exact++;
+      ASSERT_EQ(store_real(back, 16, kFloatDoubleDouble, swapped, load_real(wide, 16, kFloatIeee, false)),
+                Stored::kExact);
+      ASSERT_EQ(std::memcmp(bytes, back, 16), 0) << high << " " << low;
+    }
+  }
+  EXPECT_GT(exact, 40000U);
+}
+
+TEST(NumbersTest, EdgesOfSumsOfTwoDoubles) {
+  auto comes_back = [](double high, double low) {
+    double both[] = {high, low}, found[] = {1, 1};
+    const Real real = load_real(reinterpret_cast<unsigned char*>(both), 16, kFloatDoubleDouble, false);
+    EXPECT_EQ(store_real(reinterpret_cast<unsigned char*>(found), 16, kFloatDoubleDouble, false, real),
+              Stored::kExact);
+    EXPECT_EQ(std::memcmp(both, found, 16), 0) << high << " " << low;
+  };
+  for (double high : {0.0, -0.0, 1.0, -2.5, 5e-324, 0x1p-1022, 0x1.fffffffffffffp1023, static_cast<double>(INFINITY),
+                      static_cast<double>(NAN)})
+    comes_back(high, 0.0);
+  comes_back(1.0, -0x1p-54);
+  comes_back(0x1p-1000, 5e-324);
+  comes_back(0x1.fffffffffffffp1023, 0x1p968);
+  const double far[] = {1.0, -0x1p-500};
+  const Real nearly = load_real(reinterpret_cast<const unsigned char*>(far), 16, kFloatDoubleDouble, false);
+  Stored how;
+  EXPECT_EQ(stored<long double>(nearly, &how), 1.0L);
+  EXPECT_EQ(how, Stored::kRounded);
+  unsigned char bytes[16];
+  EXPECT_EQ(store_real(bytes, 16, kFloatDoubleDouble, true, real_of(0x1.fffffffffffffffep1023L)), Stored::kTooLarge);
+}
+
 TEST(NumbersTest, FloatsOfEveryFormatComeBack) {
   std::mt19937_64 random(32);
   for (int i = 0; i < 100000; i++) {

@@ -86,7 +86,7 @@ class Digest : public Walk {
   void value(TypeIndex index, const unsigned char* at, std::uint64_t bit, std::uint64_t width) override {
     const LayoutType& type = layouts_[index];
     if (type.kind == kTypePointer) return pointer(address_at(layouts_, type, at), type.element);
-    if (type.kind == kTypeFloat && type.format != kFloatDoubleDouble) {
+    if (type.kind == kTypeFloat) {
       const Real real = load_real(at, type.size, type.format, layouts_.big_endian);
       number(real.kind * 2U + real.negative), number(static_cast<std::uint64_t>(std::int64_t{real.exponent}));
       number(real.high), number(real.low);
@@ -176,7 +176,7 @@ class Printer : public Walk {
     if (hidden_) return;
     const LayoutType& type = layouts_[index];
     if (type.kind == kTypePointer) return line(pointer(address_at(layouts_, type, at)));
-    if (type.kind == kTypeFloat && type.format != kFloatDoubleDouble)
+    if (type.kind == kTypeFloat)
       return line(portable::to_text(load_real(at, type.size, type.format, layouts_.big_endian)));
     if (is_integer(type)) return line(portable::to_text(whole_at(layouts_, type, at, bit, width)));
     if (type.kind == kTypeUnion && plain_union(layouts_, type)) return value(type.members[0].type, at, 0, 0);
