@@ -16,6 +16,9 @@ WHOLE_S = 30 * 60
 BETWEEN_S = (30, 120)  # two kills
 PROGRESS_S = 60  # between two lines of progress, without --quick
 LONGEST_S = 3600
+# LAMMPS alone takes this long, on whatever machine: long enough for some kills, and for some jobs in the whole time.
+ALONE_S = 300
+PACE_STEPS = 1000
 
 
 class Supervised(Job):
@@ -73,21 +76,21 @@ class Supervised(Job):
                 return
             wait_for("the restart", lambda: self.supervisor.ended() or self.supervisor.text().count("restored ") >= self.kills, 240, 0.05)
 
-    def kill_now_and_then(self, random, progress):
-        """progress(job) is called now and then."""
-        until = time.monotonic() + random.uniform(*BETWEEN_S)
+    def kill_now_and_then(self, random, next_kill: float, progress) -> float:
+        """progress(job) is called now and then. Returns when the next one is to be killed, perhaps of the next job: jobs may be shorter than
+        the time between two kills."""
         while not self.supervisor.ended():
             progress(self)
-            if time.monotonic() >= until:
-                self.kill_one(random)
-                until = time.monotonic() + random.uniform(*BETWEEN_S)
+            if time.monotonic() >= next_kill and self.kill_one(random):
+                next_kill = time.monotonic() + random.uniform(*BETWEEN_S)
             time.sleep(0.2)
+        return next_kill
 
 
 def keep_alive(case: Case, start, judge, quick_kills: int) -> str:
     """Jobs one after the other; start(name, disturbed) and judge(job) are the kind's."""
     random, kills, jobs, began = case.random(), 0, 0, time.monotonic()
-    told = began
+    told, next_kill = began, began + random.uniform(*BETWEEN_S)
 
     def progress(job):
         nonlocal told
@@ -102,15 +105,16 @@ def keep_alive(case: Case, start, judge, quick_kills: int) -> str:
         if case.line.quick:
             job.kill_after_progress(random, quick_kills)
         else:
-            job.kill_now_and_then(random, progress)
+            next_kill = job.kill_now_and_then(random, next_kill, progress)
         job.finish(LONGEST_S)
         judge(job)
         jobs, kills = jobs + 1, kills + job.kills
+    check(case.line.quick or kills >= WHOLE_S / BETWEEN_S[1] / 2, f"only {kills} members were killed: the jobs were not there to be killed")
     return f"{jobs} jobs, {kills} members killed, {time.monotonic() - began:.0f} s: every result is right"
 
 
 def lammps(case: Case) -> str:
-    program = Lammps(steps=300 if case.line.quick else 100_000)
+    program = Lammps(steps=300 if case.line.quick else PACE_STEPS)
     if missing := program.missing(PATHS["ucx rc"]):
         raise Skip(missing)
     launch = ["mpirun", "-np", "2", *OPEN_MPI.options, *PATHS["ucx rc"].options.split()]
@@ -118,9 +122,17 @@ def lammps(case: Case) -> str:
 
     def start(name, given=options):
         return Supervised(case, name, "lmp", [*launch, *program.words(case.line, None)], given, lambda place: program.prepare(place, 2))
-    undisturbed = start("undisturbed", ("--interval", "100000"))
-    undisturbed.finish(LONGEST_S)
-    expected = program.result(undisturbed)
+
+    def undisturbed(name):
+        job = start(name, ("--interval", "100000"))
+        job.finish(LONGEST_S)
+        return job, program.result(job)
+    if not case.line.quick:
+        job, _ = undisturbed("pace")
+        seconds = float(re.search(r"^Loop time of (\S+) on 2 procs", (job.place / "log.lammps").read_text(), re.MULTILINE)[1])
+        program = Lammps(steps=max(PACE_STEPS, int(PACE_STEPS * ALONE_S / seconds) // 10 * 10))
+        case.note(f"{PACE_STEPS} steps took {seconds:.1f} s: {program.steps} steps a job")
+    _, expected = undisturbed("undisturbed")
 
     def judge(job):
         check(program.result(job) == expected, f"LAMMPS ends with {program.result(job)} instead of {expected}")
