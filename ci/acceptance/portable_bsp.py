@@ -13,6 +13,8 @@ from portable_programs import ALL, HERE, Architecture, at_hand as programs_at_ha
 RING = ROOT / "libraries" / "bsp" / "tests" / "programs" / "ring.c"
 EXAMPLES = ROOT / "examples" / "bsp"
 KILLS, QUICK = 50, 2
+INTERVALS_S = (1, 3, 6)  # without --quick
+RESTART_S = 2  # images are small
 PATIENCE_S = 60
 SLOW = {**os.environ, "RING_PAUSE_US": "60000"}
 STRUCTS = """#include <bsp.h>
@@ -178,10 +180,12 @@ def example(case: Case) -> str:
 def killed(case: Case) -> str:
     """Any process, bsprun or the command dies at any moment; the newest set leads to the result."""
     job, ring, random = BspJob(case), compiled(case, RING), case.random()
-    wanted, sets = job.all_of(3, ring), 0
+    processes, intervals = (3, (0.1,)) if case.line.quick else (4, INTERVALS_S)
+    wanted, sets, slowest = job.all_of(processes, ring), 0, 0.0
     for i in range(QUICK if case.line.quick else KILLS):
-        process = job.begin(3, "--interval", "0.1", "--keep", "2", ring, environment=SLOW)
-        time.sleep(random.uniform(0.1, 1))
+        interval = intervals[i % len(intervals)]
+        process = job.begin(processes, "--interval", str(interval), "--keep", "2", ring, environment=SLOW)
+        time.sleep(random.uniform(0.1, max(1, 2 * interval)))
         if i % 3 == 2:
             process.kill()
         else:
@@ -196,9 +200,13 @@ def killed(case: Case) -> str:
             check(job.command("verify", entry["name"]).returncode == 0, f"{entry['name']} is damaged")
         if job.sets():
             sets += 1
+            began = time.monotonic()
             check(job.restarted(job.name) == wanted, "the newest set leads to another result")
+            slowest = max(slowest, time.monotonic() - began)
         shutil.rmtree(job.directory)
-    return f"{sets} restarts"
+    text = f"{sets} restarts, the slowest came to its end in {slowest:.1f} s"
+    check(case.line.quick or (sets >= KILLS / 3 and slowest <= RESTART_S), text)
+    return text
 
 
 def goes_on_saving(case: Case) -> str:
