@@ -118,7 +118,8 @@ def lammps(case: Case) -> str:
     if missing := program.missing(PATHS["ucx rc"]):
         raise Skip(missing)
     launch = ["mpirun", "-np", "2", *OPEN_MPI.options, *PATHS["ucx rc"].options.split()]
-    options = ("--interval", "0.5") if case.line.quick else ("--mtbf", "75")
+    # Not --mtbf: its interval is 20 times the pause of a checkpoint, and on a slow machine longer than the time between two kills.
+    options = ("--interval", "0.5") if case.line.quick else ("--interval", "15")
 
     def start(name, given=options):
         return Supervised(case, name, "lmp", [*launch, *program.words(case.line, None)], given, lambda place: program.prepare(place, 2))
