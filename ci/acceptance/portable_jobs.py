@@ -40,8 +40,17 @@ int main(int argc, char** argv) {
 """
 NO_SITE = """#include <shadowib/portable.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+static SHADOWIB_NO_SITE void kill_saver(void) {
+  int saver = 0;
+  FILE* children = fopen("/proc/thread-self/children", "r");
+  if (children && fscanf(children, "%d", &saver) == 1) kill(saver, SIGKILL);
+  if (children) fclose(children);
+}
 static void* other(void* unused) { pause(); return unused; }
 int main(int argc, char** argv) {
   pthread_t thread;
@@ -51,7 +60,14 @@ int main(int argc, char** argv) {
     while (access(argv[2], F_OK)) usleep(1000);
     return 0;
   }
-  for (;;) { usleep(1000); shadowib_portable_site(); }
+  const int many = strcmp(argv[1], "saver") ? 1 : 16 << 20;
+  int* values = malloc(many * sizeof *values);
+  for (int i = 0; i < many; i++) values[i] = i;
+  for (;;) {
+    usleep(1000);
+    shadowib_portable_site();
+    if (many > 1) kill_saver();
+  }
 }
 """
 GROWS = """#include <shadowib/portable.h>
@@ -217,7 +233,7 @@ def members(case: Case) -> str:
 
 def refusals(case: Case) -> str:
     job, program, count = Job(case), program_of(case, NO_SITE, "site"), program_of(case, COUNT, "count")
-    for how, code, words in (("thread", 4, "member 0: the process has 2 threads"), ("silent", 7, "0 of 1 processes"), ("ends", 8, "member 0 ended before")):
+    for how, code, words in (("thread", 4, "member 0: the process has 2 threads"), ("saver", 4, "member 0: its saver was ended by signal 9"), ("silent", 7, "0 of 1 processes"), ("ends", 8, "member 0 ended before")):
         end = case.work / f"end-{how}"
         process = job.start(str(program.path), how, str(end))
         job.await_member()
@@ -230,8 +246,8 @@ def refusals(case: Case) -> str:
             refused.result()
         check(how != "ends" or process.wait(PATIENCE_S) == 0, f"the program ended with {process.returncode}")
         check(not job.sets() and not list((job.directory / "sets").iterdir()), f"{how}: a part of a set is left")
-        if how == "thread":
-            check(job.started[0].poll() is None, "the refused process does not go on")
+        if how in ("thread", "saver"):
+            check(process.poll() is None, "the refused process does not go on")
         job.end()
         (job.directory / "jobs" / "solve" / "portable" / "member-0.json").unlink()
     job.start(str(count.path), "100000")
