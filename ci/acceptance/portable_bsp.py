@@ -185,7 +185,7 @@ def killed(case: Case) -> str:
     for i in range(QUICK if case.line.quick else KILLS):
         interval = intervals[i % len(intervals)]
         process = job.begin(processes, "--interval", str(interval), "--keep", "2", ring, environment=SLOW)
-        time.sleep(random.uniform(0.1, max(1, 2 * interval)))
+        time.sleep(random.uniform(0.1, max(1, 3 * interval)))
         if i % 3 == 2:
             process.kill()
         else:
