@@ -46,11 +46,21 @@ void write_file(const char* path, const char* text) {
   raw::invoke(__NR_close, fd);
 }
 
+// A process group of its own, in the program's session: where the kernel shares processors between sessions
+// (sched(7), autogroup), a nice value counts within one. The kernel lets a stopped process go on whose group loses
+// its last parent in the session. So the maker has to be gone before.
+void leave_group(long maker) {
+  while (raw::invoke(__NR_getppid) == maker) raw::invoke(__NR_sched_yield);
+  raw::invoke(__NR_setpgid, 0, 0);
+}
+
 // Shares the program's memory, and ends at once: its child becomes nobody's.
 int in_between(void* argument) {
   auto* launch = static_cast<Launch*>(argument);
+  const long maker = raw::invoke(__NR_getpid);
   const long pid = raw::invoke(__NR_clone, CLONE_FILES | CLONE_PIDFD, 0, &launch->pidfd, 0, 0);
   if (pid == 0) {
+    leave_group(maker);
     launch->function(launch->argument);
     for (;;) raw::call(__NR_exit_group, 0);
   }
@@ -166,7 +176,6 @@ Status Saver::become() {
   const long closed = raw::invoke(__NR_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE);
   if (raw::failed(closed))
     return Status::of(Code::kRefused, static_cast<int>(-closed), "close_range: errno %ld", -closed);
-  raw::invoke(__NR_setsid);
   raw::invoke(__NR_chdir, "/");
   raw::invoke(__NR_prctl, PR_SET_NAME, "shadowib-saver", 0, 0, 0);
   // A real-time class, a nice value and a binding are the program's.

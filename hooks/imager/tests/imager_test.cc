@@ -82,6 +82,11 @@ TEST_F(Imager, HidesTheSaver) {
   EXPECT_EQ(save("saver_of_one_that_adopts").status, kRight);
 }
 
+TEST_F(Imager, ASaverIsNobodysBeforeItGoesOn) {
+  const Outcome saved = save("saver_with_a_slow_maker", with_saver_that_stops);
+  EXPECT_EQ(saved.status, kSaved) << saved.text;
+}
+
 TEST(Saver, NeedsAKernelThatCopiesPinnedPages) {
   for (const char* release : {"5.12.0", "5.14.0-503.el9", "6.1.0-28-amd64", "10.0"})
     EXPECT_TRUE(copies_pinned_pages(release)) << release;

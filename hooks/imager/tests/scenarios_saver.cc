@@ -8,6 +8,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -38,10 +39,17 @@ std::string contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// The letter in /proc/PID/stat; 0: there is no such process.
+char state_of(int pid) {
+  const std::string text = contents("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t at = text.rfind(") ");
+  return at == std::string::npos ? '\0' : text[at + 2];
+}
+
 // Until the saver has stopped itself.
 void await_stopped(int pid) {
-  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
-  for (std::string text; text.find(") T ") == std::string::npos; text = contents(path)) ::usleep(1000);
+  for (char state; (state = state_of(pid)) != 'T'; ::usleep(1000))
+    CHECK_THAT(state != '\0' && state != 'Z');  // it has not stopped, or was let go
 }
 
 void let_go(int pid) { CHECK_THAT(::kill(pid, SIGCONT) == 0); }
@@ -123,11 +131,12 @@ SCENARIO(saver_is_a_stranger) {
     shadowib::disown_mapping(views[2]);
     for (char* view : views) CHECK_THAT(::munmap(view, kBytes) == 0);
     CHECK_THAT(::flock(other, LOCK_EX | LOCK_NB) == 0);
-    // No child, no part of the group or session.
+    // No child, no part of the group. In the session, or its nice value would not count beside the program.
     CHECK_THAT(::waitpid(-1, nullptr, WNOHANG | __WALL) == -1 && errno == ECHILD);
     CHECK_THAT(::waitpid(-1, nullptr, WNOHANG) == -1 && errno == ECHILD);
-    CHECK_THAT(::getpgid(saver) == saver && ::getsid(saver) == saver);
+    CHECK_THAT(::getpgid(saver) == saver && ::getsid(saver) == ::getsid(0));
     const std::string process = "/proc/" + std::to_string(saver) + "/";
+    CHECK_THAT(contents(process + "autogroup") == contents("/proc/self/autogroup"));
     CHECK_THAT(contents(process + "oom_score_adj") == "1000\n");
     CHECK_THAT(contents(process + "coredump_filter") == "00000000\n");
     // No hold on a processor.
@@ -141,6 +150,46 @@ SCENARIO(saver_is_a_stranger) {
     for (const auto& entry : fs::directory_iterator(process + "fd"))
       CHECK_THAT(fs::read_symlink(entry.path()).string().find("0.img") != std::string::npos);
     CHECK_THAT(::kill(saver, SIGTERM) == 0);
+    let_go(saver);
+  });
+  save_and_end();
+}
+
+// Holds back the end of the process that makes the saver, until the saver has stopped or had the time to.
+[[noreturn]] void hold_back_makers_end(pid_t program, int ready) {
+  constexpr int kLooks = 300;
+  constexpr long kOptions = PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXIT;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  CHECK_THAT(::ptrace(PTRACE_SEIZE, program, nullptr, kOptions) == 0);
+  CHECK_THAT(::write(ready, "y", 1) == 1);
+  for (int status = 0;;) {
+    const pid_t stopped = ::waitpid(-1, &status, __WALL);
+    CHECK_THAT(stopped > 0);
+    if (!WIFSTOPPED(status)) continue;
+    const int event = status >> 16;
+    if (event == PTRACE_EVENT_EXIT && stopped != program) {
+      const std::string made = "/proc/" + std::to_string(stopped) + "/task/" + std::to_string(stopped) + "/children";
+      const int saver = std::atoi(contents(made).c_str());
+      CHECK_THAT(saver > 0);
+      for (int looks = 0; looks < kLooks && state_of(saver) != 'T'; ++looks) ::usleep(1000);
+    }
+    ::ptrace(PTRACE_CONT, stopped, nullptr, event == 0 ? WSTOPSIG(status) : 0);
+  }
+}
+
+// The kernel lets a stopped saver go on whose group loses its last parent in the session.
+SCENARIO(saver_with_a_slow_maker) {
+  int ready[2];
+  CHECK_THAT(::pipe(ready) == 0);
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+  const pid_t program = ::getpid(), tracer = ::fork();
+  CHECK_THAT(tracer >= 0);
+  if (tracer == 0) hold_back_makers_end(program, ready[1]);
+  char byte = 0;
+  ::close(ready[1]);
+  CHECK_THAT(::read(ready[0], &byte, 1) == 1);
+  meanwhile([](int saver) {
+    await_stopped(saver);
     let_go(saver);
   });
   save_and_end();

@@ -39,6 +39,7 @@ std::string g_table;
 SharedMemorySource g_source;
 std::function<void(int)> g_meanwhile;
 std::function<void(const char*)> g_without_saver;
+Saver* g_saver = nullptr;  // while it may be stopped
 
 Status capture(SaveRequest* request) {
   if (!g_with_table) return {};
@@ -68,7 +69,9 @@ void await(Saver* saver, SaveResult* result) {
     std::fprintf(stderr, "no saver: %s\n", saver->refusal().text());
     ::_exit(30);
   }
+  g_saver = saver;
   if (g_meanwhile) g_meanwhile(saver->pid());
+  g_saver = nullptr;
   pollfd ended{saver->descriptor(), POLLIN, 0};
   while (::poll(&ended, 1, -1) < 0) CHECK_THAT(errno == EINTR);
   const Status status = saver->result(result);
@@ -87,6 +90,7 @@ Registration::Registration(const char* name, Scenario scenario) { scenarios()[na
 
 [[noreturn]] void wrong(const char* file, int line, const char* what) {
   std::fprintf(stderr, "%s:%d: %s does not hold (errno %d)\n", file, line, what, errno);
+  if (g_saver != nullptr) g_saver->end();
   ::_exit(1);
 }
 
