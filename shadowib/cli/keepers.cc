@@ -37,7 +37,8 @@ constexpr char kKeeperExamples[] =
     "  shadowib keeper demo                 on a host whose images others are to fetch\n\n"
     "checkpoint and restart start keepers where they need them. By hand one is started on a host that has images "
     "and\n"
-    "runs nothing of the job. It ends when the host has no near image of the job and the job has ended.\n";
+    "runs nothing of the job, or is to take some by rebuild. It ends when the job has ended and there is no near set "
+    "of\nit any more.\n";
 
 // A process that is nobody's child, with no descriptor of this one's.
 void become_keeper(const std::string& directory, const std::string& job, const std::string& network) {
@@ -151,6 +152,13 @@ int keeper(KeeperArguments& arguments) {
   options.wanted = [&options] {
     std::string who;
     if (job_alive(options.directory, options.job, &who)) return true;  // first: it reads no set
+    // The job may be lost with a host, and this one be there to take what is made again.
+    std::vector<ListedSet> listed;
+    (void)list_sets(options.directory, &listed).ok();
+    if (std::any_of(listed.begin(), listed.end(), [&options](const ListedSet& set) {
+          return set.status.ok() && set.manifest.job == options.job && set.manifest.placement.store.is_near();
+        }))
+      return true;
     std::vector<NearSet> sets;
     for (const std::string& place : near_places(options.directory))
       (void)list_near_sets(place, options.directory, &sets).ok();

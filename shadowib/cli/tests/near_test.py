@@ -17,6 +17,7 @@ import unittest
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 SHADOWIB = BUILD / "bin" / "shadowib"
 TIMEOUT_S = 60
+KEEPER_LOOKS_S = 6  # a keeper looks at whether it is wanted each 5 s
 COUNTS = """
 import sys, time
 for n in range(1, 100000):
@@ -342,6 +343,18 @@ class Near(unittest.TestCase):
         self.assertIn("is being flushed, rebuilt or removed", self.shadowib("rebuild", "demo", code=11).stderr)
         os.close(lease)
         self.assertIn("which has no copies", self.shadowib("rebuild", "demo", code=2).stderr)
+
+    def test_a_keeper_on_an_empty_host_waits_for_a_rebuild(self):
+        """The job has ended, and its image is lost: on such a host a keeper is started by hand."""
+        job = self.start_job("--store", "disk:single", "--near", self.disk)
+        self.checkpoint("--kill")
+        job.wait(TIMEOUT_S)
+        shutil.rmtree(next(self.disk.glob("shadowib-*/demo/*")))
+        keeper = self.start("keeper", "demo", "--dir", self.dir)
+        with self.assertRaises(subprocess.TimeoutExpired):
+            keeper.wait(KEEPER_LOOKS_S)
+        self.shadowib("gc", "demo", "--keep", "0")
+        self.assertEqual(keeper.wait(TIMEOUT_S), 0)
 
     def test_without_options_nothing_is_near(self):
         self.start_job()
