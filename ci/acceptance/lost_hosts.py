@@ -19,7 +19,10 @@ from mpi_programs import Lammps
 HOSTS = "abcde"
 SPARE = "f"
 USAGE, NOT_FOUND = 2, 3
-SURVEYED = 290  # a fault point: what is left of lost images is known
+# Fault points, hooks/job/phase.h. A keeper is about to give a piece; a piece is about to get its name; what is left of lost images is known.
+GIVE, TAKE, SURVEYED = 72, 74, 290
+# Of restored members, in their order. What comes before, the first process of a pid namespace does, which cannot stop itself.
+RESTARTING = (110, 120, 121, 122, 123, 124, 125, 130, 140, 145)
 
 
 def ip(*words: str):
@@ -185,23 +188,48 @@ class NearJob(Job):
         check(result.returncode == code, f"{' '.join(words)} at {name}: {result.returncode} {result.stdout}{result.stderr}")
         return result.stdout + result.stderr
 
-    def start_keeper(self, name: str):
+    def start_keeper(self, name: str, fault: str = ""):
+        """In place of the one that is there, if any."""
+        for pid in self.hosts.pids(name):
+            with contextlib.suppress(OSError):  # it has ended
+                if b"\0keeper\0" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
+                    wait_for("a keeper to be gone", lambda pid=pid: state_of(pid) in ("", "Z"), 30)
         words = [self.shadowib, "keeper", self.name, "--dir", str(self.directory)]
-        self.everything.append(self._spawn(f"keeper-{name}", self.hosts.at(name, words)))
-        wait_for(f"the keeper on {name}", lambda: any((self.directory / "jobs" / self.name / "keepers").glob(f"*-{inode_of(self.hosts, name)}")), 30)
+        self.everything.append(self._spawn(f"keeper-{name}", self.hosts.at(name, words), {"SHADOWIB_FAULT": fault}))
+        wait_for(f"the keeper on {name}", lambda: name in json.loads(self.command("status", self.name, "--json").stdout)["keepers"], 30)
 
-    def lose_meanwhile(self, name: str, words: list[str], lost: str):
-        """A command stops on host `name` when it knows what is left, and goes on when one more host is lost. Returns the program."""
-        program = self._spawn(f"{words[0]}-{name}", self.hosts.at(name, ["env", f"SHADOWIB_FAULT={SURVEYED}:stop:-1:1", self.shadowib, *words,
-                                                                         "--dir", str(self.directory)]))
+    def begin_with_fault(self, name: str, words: list[str], fault: str = ""):
+        """A command on host `name`. The fault is in what a restart restores, too."""
+        argv = self.hosts.at(name, ["env", f"SHADOWIB_FAULT={fault}", self.shadowib, *words, "--dir", str(self.directory)])
+        return self._spawn(f"{words[0]}-{name}", argv)
 
-        def stopped():  # every exec before it has left it its pid
-            check(program.process.poll() is None, f"{words[0]} has ended: {program.text()[-2000:]}")
-            return state_of(program.process.pid) == "T"
+    def await_stopped(self, names: str, program) -> str:
+        """On which of the hosts a process has stopped at its fault point."""
+        def stopped():
+            check(program.process.poll() is None, f"{program.role} has ended: {program.text()[-2000:]}")
+            return "".join(name for name in names if any(state_of(pid) == "T" for pid in self.hosts.pids(name)))
 
-        wait_for(f"{words[0]} on {name} to know what is left", stopped, 60)
+        return wait_for(f"a process on {names} to stop at its fault point", stopped, 120)[0]
+
+    def go_on(self):
+        """All that is stopped, on any host."""
+        for pid in self.hosts.pids(self.hosts.names):
+            if state_of(pid) == "T":
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+    def lose_meanwhile(self, name: str, words: list[str], lost: str, point: int = SURVEYED, taker: str = ""):
+        """A command on host `name` stops at a point, or the keeper does that gives to it or takes for it; it goes on when one more host is
+        lost. Returns the program."""
+        fault = f"{point}:stop:-1:1"
+        stops = {GIVE: lost, TAKE: taker}.get(point) or name
+        if stops != name:
+            self.start_keeper(stops, fault)
+        program = self.begin_with_fault(name, words, fault if stops == name else "")
+        self.await_stopped(stops, program)
         self.hosts.lose(lost)
-        program.process.send_signal(signal.SIGCONT)
+        self.go_on()
         return program
 
 
@@ -379,7 +407,7 @@ def rebuilt(case: Case, store: str) -> str:
     return told.strip().splitlines()[-1]
 
 
-def lost_during_rebuild(case: Case) -> str:
+def lost_during_rebuild(case: Case, point: int = SURVEYED) -> str:
     """A second host is lost while what the first had is made again: rs:2 goes on, xor refuses and leaves the set as it was."""
     hosts = Hosts(case, "mem", HOSTS + SPARE)
     job = NearJob(case, hosts, "mem:rs:2", 1, spares=HOSTS[4] + SPARE)
@@ -388,7 +416,7 @@ def lost_during_rebuild(case: Case) -> str:
     for spare in (HOSTS[4], SPARE):
         job.start_keeper(spare)
     source, *rest = "acd"  # groups are in the order of failure domains, and lost pieces come from the first that are enough
-    program = job.lose_meanwhile(rest[0], ["rebuild", job.sets[-1]], source)
+    program = job.lose_meanwhile(rest[0], ["rebuild", job.sets[-1]], source, point, taker=HOSTS[4])
     check(program.process.wait(120) == 0, f"rebuild: {program.text()}")
     check("trying without that host" in program.text() and "any 2 hosts" in program.text(), program.text())
     job.at(rest[0], "verify", job.sets[-1], "--strict")
@@ -401,21 +429,21 @@ def lost_during_rebuild(case: Case) -> str:
     return "two more hosts were lost then, and the job came back"
 
 
-def lost_twice(case: Case) -> str:
+def lost_twice(case: Case, point: int = SURVEYED) -> str:
     hosts = Hosts(case, "mem", HOSTS[:3] + SPARE)
     job = NearJob(case, hosts, "mem:xor", 1)
     saved = job.save()
     job.lose("b")
     job.start_keeper(SPARE)
     before = (pathlib.Path(saved) / "placement.json").read_bytes()
-    program = job.lose_meanwhile("a", ["rebuild", saved], "c")
+    program = job.lose_meanwhile("a", ["rebuild", saved], "c", point, taker=SPARE)
     check(program.process.wait(120) == NOT_FOUND, f"rebuild: {program.text()}")
     check("is lost" in program.text() and "restart an older set" in program.text(), program.text())
     check((pathlib.Path(saved) / "placement.json").read_bytes() == before, "the placement has changed")
     return program.text().strip().splitlines()[-1][:100]
 
 
-def lost_during_restart(case: Case) -> str:
+def lost_during_restart(case: Case, point: int = SURVEYED) -> str:
     """A second host is lost while a restart makes the images of the first: it goes on with the others."""
     hosts = Hosts(case, "mem", HOSTS[:4] + SPARE)
     job = NearJob(case, hosts, "mem:rs:2", 1)
@@ -424,13 +452,44 @@ def lost_during_restart(case: Case) -> str:
     job.move("b", SPARE)
     share = ",".join(str(member) for member, at in job.where.items() if at == SPARE)
     source, *rest = "acd"  # groups are in the order of failure domains, and lost pieces come from the first that are enough
-    program = job.lose_meanwhile(SPARE, ["restart", job.sets[-1], "--members", share], source)
+    program = job.lose_meanwhile(SPARE, ["restart", job.sets[-1], "--members", share], source, point)
     job.move(source, rest[0])
     job.programs.append(program)
     job.restart_shares(but=SPARE)
     job.finish(240)
     check("trying without that host" in program.text() and program.text().count("decoded member-") == 2, program.text()[-2000:])
     return "decoded without either"
+
+
+def lost_while_restarting(case: Case, store: str, points: tuple) -> str:
+    """A second host is lost when members of the first are at a point of their restart. The job restarts once more if its store survives two
+    hosts. If not, it is refused, and the set is as it was."""
+    goes_on, rng = store.endswith("rs:2"), case.random(store)
+    hosts = Hosts(case, "mem", HOSTS[:4])
+    job = NearJob(case, hosts, store, len(points), spares="")
+    for point in points:
+        first, second = rng.sample(HOSTS[:4], 2)
+        case.note(f"at {point}: {first}, then {second}")
+        saved = job.save()
+        job.lose(first)
+        share = ",".join(str(member) for member, at in job.where.items() if at == first)
+        program = job.begin_with_fault(first, ["restart", saved, "--members", share], f"{point}:stop:-1:1")
+        job.programs.append(program)
+        job.restart_shares(but=first)
+        job.await_stopped(first, program)
+        before = (pathlib.Path(saved) / "placement.json").read_bytes()
+        job.lose(second + first)  # what was made there, too
+        check((pathlib.Path(saved) / "placement.json").read_bytes() == before, "the placement has changed")
+        if not goes_on:
+            told = job.at(next(name for name in HOSTS if name not in first + second), "restart", saved, code=NOT_FOUND)
+            check("is lost" in told and "member-" in told, told)
+            check((pathlib.Path(saved) / "placement.json").read_bytes() == before, "the placement has changed")
+            return told.strip().splitlines()[-1][:100]
+        job.restart_shares()
+        if point != points[-1]:
+            job.await_progress()
+    job.finish(240)
+    return f"a second host lost at {', '.join(map(str, points))}"
 
 
 def state_of(pid: int) -> str:
@@ -518,10 +577,6 @@ def deaths(case: Case, store: str) -> str:
     return f"at points {', '.join(map(str, points))}"
 
 
-def inode_of(hosts: Hosts, name: str) -> int:
-    return next(inode for inode, at in hosts.inodes.items() if at == name)
-
-
 def named(store: str) -> str:
     return store.replace(":", " ")
 
@@ -544,6 +599,15 @@ def run() -> int:
     line.case("mem rs 2, a host lost during a restart", lost_during_restart)
     line.case("mem rs 2, a host lost during rebuild", lost_during_rebuild)
     line.case("mem xor, a host lost during rebuild", lost_twice)
+    if not line.quick:
+        line.case("mem rs 2, a host lost that gives for a restart", lambda case: lost_during_restart(case, GIVE))
+        line.case("mem rs 2, a host lost when a restart takes", lambda case: lost_during_restart(case, TAKE))
+        line.case("mem rs 2, a host lost that gives for rebuild", lambda case: lost_during_rebuild(case, GIVE))
+        line.case("mem rs 2, a host lost when rebuild takes", lambda case: lost_during_rebuild(case, TAKE))
+        line.case("mem xor, a host lost that gives for rebuild", lambda case: lost_twice(case, GIVE))
+        line.case("mem xor, a host lost when rebuild takes", lambda case: lost_twice(case, TAKE))
+        line.case("mem rs 2, two hosts lost by a restart", lambda case: lost_while_restarting(case, "mem:rs:2", RESTARTING))
+        line.case("mem xor, two hosts lost by a restart", lambda case: lost_while_restarting(case, "mem:xor", RESTARTING[-1:]))
     for store in ("mem:mirror",) if line.quick else ("mem:mirror", "mem:xor"):
         line.case(f"{named(store)}, dead commands and keepers", lambda case, store=store: deaths(case, store))
     for tier in ("disk",) if line.quick else ("mem", "disk"):
