@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import time
 
-STEP_S = 0.1  # a command that begins to wait within a step has that step counted
+STEP_S = 0.5
 
 
 def queued(pid: int) -> tuple[float, bool, float]:
@@ -61,15 +61,17 @@ def run(words: list[str], timeout: float, **options) -> subprocess.CompletedProc
     """subprocess.run() with the output captured. TimedOut after `timeout` seconds in which the process did not wait for a
     processor."""
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) as process:
-        left, before, then = timeout, (0.0, False, 0.0), time.monotonic()
+        left, before, then = timeout, (0.0, True, 0.0), time.monotonic()
         while True:
             try:
                 out, err = process.communicate(timeout=STEP_S)
                 return subprocess.CompletedProcess(words, process.returncode, out, err)
             except subprocess.TimeoutExpired:
                 now, after = time.monotonic(), queued(process.pid)
-                stands = before[1] and after[1] and after[2] == before[2]  # the kernel adds what has ended alone
-                left -= 0.0 if stands else max(0.0, now - then - max(0.0, after[0] - before[0]))
+                # Of a step that began and ended in the queue, what it has run. Of another one, all but its time in the queue for a
+                # processor, of which the kernel adds what has ended alone.
+                queues = before[1] and after[1]
+                left -= min(now - then, max(0.0, after[2] - before[2] if queues else now - then - max(0.0, after[0] - before[0])))
                 before, then = after, now
                 if left > 0:
                     continue
