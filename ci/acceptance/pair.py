@@ -146,7 +146,7 @@ def run_once(case: Case, pair: Pair, iterations: int, moments: int, name: str, k
 def campaign(case: Case, pair: Pair, per_run: int, kill: bool = True) -> str:
     """case.wanted checkpoints over as many runs as it takes, `per_run` in each."""
     enough = iterations = iterations_for(case, pair)
-    run = case.done
+    run, too_short = case.done, 0
     while case.done < case.wanted:
         run += 1
         try:
@@ -157,8 +157,11 @@ def campaign(case: Case, pair: Pair, per_run: int, kill: bool = True) -> str:
         case.progress(case.done + taken)
         if all_taken:
             iterations = possible(pair, max(enough, iterations // 2))
+            too_short = 0
         else:  # the machine was in our way, or the pace was taken while it was in the program's
             check(run - case.done < 12, "the runs keep ending before the moments chosen")
-            iterations = possible(pair, 4 * iterations)  # a pace taken without a processor is a thousandth of the real one
+            too_short += 1
+            # A pace taken without a processor is a thousandth of the real one; a run with some of its checkpoints is near to long enough.
+            iterations = possible(pair, (2 if taken > 0 else 2 ** too_short) * iterations)
     what = "checkpoint, kill, restart" if kill else "checkpoint, resume"
     return f"{case.done} x {what} with {iterations} iterations a run"
