@@ -114,6 +114,7 @@ def messages(policy: str):
         for role in ("a0", "a1", "b0", "b1"):
             fed.start(role[0].upper(), role, [case.line.program("ci_border_mix"), role, *ports, case.line.seed, str(ask), str(stop)])
         wait_for("all members", lambda: len(fed.job.members()) == 4, 120)
+        fed.force()
         asked = 0
         while fed.trace.count("deliver") < wanted:
             fed.take_clc(random.choice(CLUSTERS))
@@ -123,7 +124,6 @@ def messages(policy: str):
                 with open(ask, "a", encoding="ascii") as to:
                     to.write(f"{asked} {'reads' if random.random() < 0.3 else 'all'}\n")
             time.sleep(random.random())
-        fed.force()
         said = fed.finish(stop)
         fed.trace.check_that_it_is_judged(case)
         return said
