@@ -149,6 +149,7 @@ def campaign(case: Case, pair: Pair, per_run: int, kill: bool = True) -> str:
     run, too_short = case.done, 0
     while case.done < case.wanted:
         run += 1
+        began = time.monotonic()
         try:
             taken, all_taken = run_once(case, pair, iterations, min(per_run, case.wanted - case.done), f"run{run}", kill)
         except Failure as failure:
@@ -161,7 +162,8 @@ def campaign(case: Case, pair: Pair, per_run: int, kill: bool = True) -> str:
         else:  # the machine was in our way, or the pace was taken while it was in the program's
             check(run - case.done < 12, "the runs keep ending before the moments chosen")
             too_short += 1
-            # A pace taken without a processor is a thousandth of the real one; a run with some of its checkpoints is near to long enough.
-            iterations = possible(pair, (2 if taken > 0 else 2 ** too_short) * iterations)
+            # Its own pace, or a little more: the first one, taken without a processor, may be a thousandth of the real one.
+            lasted = time.monotonic() - began
+            iterations = possible(pair, max(iterations * 3 // 2, math.ceil(iterations / lasted * pair.seconds * (1 + too_short))))
     what = "checkpoint, kill, restart" if kill else "checkpoint, resume"
     return f"{case.done} x {what} with {iterations} iterations a run"
