@@ -111,11 +111,13 @@ def reach(job: Job, requests: float):
         seen, at = now, when
 
 
-def run_once(case: Case, pair: Pair, iterations: int, moments: int, name: str, kill: bool = True) -> tuple[int, bool]:
-    """One run with checkpoints at `moments` random moments, to its good end. Returns how many were taken, and if all."""
+def run_once(case: Case, pair: Pair, iterations: int, moments: int, name: str, kill: bool = True,
+             latest: float = 0.85) -> tuple[int, bool]:
+    """One run with checkpoints at `moments` random moments, to its good end. Returns how many were taken, and if all. `latest`: by what part of
+    the run the last one is asked for."""
     rng = case.random(name)
     total = iterations * pair.requests
-    points = sorted(rng.uniform(0.02, 0.85) for _ in range(moments))
+    points = sorted(rng.uniform(0.02, latest) for _ in range(moments))
     job = start(case, pair, iterations, name)
     reached, taken = 0, 0
     try:
@@ -151,7 +153,8 @@ def campaign(case: Case, pair: Pair, per_run: int, kill: bool = True) -> str:
         run += 1
         began = time.monotonic()
         try:
-            taken, all_taken = run_once(case, pair, iterations, min(per_run, case.wanted - case.done), f"run{run}", kill)
+            taken, all_taken = run_once(case, pair, iterations, min(per_run, case.wanted - case.done), f"run{run}", kill,
+                                        0.85 / (1 + too_short))
         except Failure as failure:
             raise Failure(f"run {run}, checkpoint {case.done + 1}ff of {case.wanted}, {iterations} iterations: {failure}"
                           ) from None
