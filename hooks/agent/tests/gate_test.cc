@@ -5,15 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstring>
-#include <filesystem>
 #include <limits>
-#include <memory>
 #include <string>
 
 #include "hooks/agent/agent_state.h"
 #include "hooks/agent/gate_board.h"
 #include "hooks/agent/own_cluster.h"
+#include "hooks/agent/tests/directory_job.h"
 #include "hooks/job/current_job.h"
 #include "hooks/job/job_directory.h"
 
@@ -42,25 +40,14 @@ class FakeParticipant : public Participant {
 class AgentGate : public ::testing::Test {
  protected:
   AgentGate() {
-    std::string name = ::testing::TempDir() + "gate-XXXXXX";
-    top_ = ::mkdtemp(name.data());
-    EXPECT_TRUE(Exchange::open("dir:" + top_ + "/x", true, &exchange_).ok());
-    g_job.exchange = exchange_.get();
-    std::strcpy(g_job.info.epoch, kEpoch);
-    std::strcpy(g_job.info.directory, top_.c_str());
-    std::strcpy(g_job.info.job, "job");
-    std::filesystem::create_directories(job_paths(g_job.info.directory, g_job.info.job).top);
     g_job.info.member = 0;
     g_agent.participant = &participant_;
-    begin_cluster_anew(*exchange_);
+    begin_cluster_anew(job_.exchange());
     participant_.others.fill(kNothing);
   }
   ~AgentGate() override {
-    begin_cluster_anew(*exchange_);
+    begin_cluster_anew(job_.exchange());
     g_agent.participant = nullptr;
-    g_job.exchange = nullptr;
-    g_job.info = {};
-    std::filesystem::remove_all(top_);
   }
 
   // The word of a recovery: the cluster's next incarnation lives.
@@ -82,26 +69,25 @@ class AgentGate : public ::testing::Test {
     plan.incarnations[1] = 1 + static_cast<federation::Incarnation>(words_);
     plan.generation = 1;
     plan.replaying = replaying;
-    EXPECT_TRUE(exchange_->claim(recovery_key(kEpoch, number, "line"), encode_fields(encode_plan(plan))).ok());
+    EXPECT_TRUE(job_.exchange().claim(recovery_key(kEpoch, number, "line"), encode_fields(encode_plan(plan))).ok());
   }
   void other_says(std::uint64_t number, std::uint32_t member, const std::string& left) {
     EXPECT_TRUE(
-        exchange_
-            ->publish(recovery_key(kEpoch, number, "gate/" + std::to_string(member)), encode_fields({{"left", left}}))
+        job_.exchange()
+            .publish(recovery_key(kEpoch, number, "gate/" + std::to_string(member)), encode_fields({{"left", left}}))
             .ok());
   }
   std::string said(std::uint64_t number) {
     std::string text;
     bool found = false;
     Fields fields;
-    EXPECT_TRUE(exchange_->get(recovery_key(kEpoch, number, "gate/0"), &text, &found).ok());
+    EXPECT_TRUE(job_.exchange().get(recovery_key(kEpoch, number, "gate/0"), &text, &found).ok());
     return found && decode_fields(text, &fields) ? "left " + field_text(fields, "left") : "nothing";
   }
   std::uint64_t told() const { return participant_.others[kBack]; }
 
   FakeParticipant participant_;
-  std::string top_;
-  std::unique_ptr<Exchange> exchange_;
+  DirectoryJob job_{kEpoch};
   std::uint64_t words_ = 0;
 };
 
@@ -160,7 +146,7 @@ TEST_F(AgentGate, TheLineOfAnEarlierRecoveryOpensNothing) {
 TEST_F(AgentGate, WhoEndedInAnOrderlyWayHasNothingLeft) {
   tell_word();
   publish_line(1, {0, 7});
-  EXPECT_TRUE(exchange_->publish(std::string(kEpoch) + "/gone/7", encode_fields({})).ok());
+  EXPECT_TRUE(job_.exchange().publish(std::string(kEpoch) + "/gone/7", encode_fields({})).ok());
   for (int looks = 0; looks < 1000 && gates_wait_ms() >= 0; ++looks) {
     look_at_gates();
     ::usleep(5000);
@@ -220,7 +206,7 @@ TEST_F(AgentGate, WhoComesBackSaysWhatItsImageHas) {
   publish_line(1, {0, 7});
   publish_line(2, {0, 7});
   std::vector<RecoveryPlan> plans;
-  ASSERT_TRUE(read_plans(*exchange_, kEpoch, &plans, nullptr).ok());
+  ASSERT_TRUE(read_plans(job_.exchange(), kEpoch, &plans, nullptr).ok());
   participant_.left = 500;
   shut_gates_of(plans, 0);
   tell_gates();
@@ -236,7 +222,7 @@ TEST_F(AgentGate, WhoComesBackSaysWhatItsImageHas) {
 TEST_F(AgentGate, WhoComesBackAloneSpeaks) {
   publish_line(1, {0, 7});
   std::vector<RecoveryPlan> plans;
-  ASSERT_TRUE(read_plans(*exchange_, kEpoch, &plans, nullptr).ok());
+  ASSERT_TRUE(read_plans(job_.exchange(), kEpoch, &plans, nullptr).ok());
   participant_.left = kNothing;
   shut_gates_of(plans, kBack);
   look_at_gates();
@@ -248,7 +234,7 @@ TEST_F(AgentGate, WhoComesBackAloneSpeaks) {
 TEST_F(AgentGate, ANewcomerWaitsToo) {
   publish_line(1, {7});
   std::vector<RecoveryPlan> plans;
-  ASSERT_TRUE(read_plans(*exchange_, kEpoch, &plans, nullptr).ok());
+  ASSERT_TRUE(read_plans(job_.exchange(), kEpoch, &plans, nullptr).ok());
   shut_gates_of(plans, 0);
   EXPECT_EQ(told(), kNothing) << "the participant hears of it when it is there";
   tell_gates();

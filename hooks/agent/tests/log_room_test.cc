@@ -8,20 +8,16 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <memory>
 #include <string>
 
 #include "hooks/agent/agent_state.h"
 #include "hooks/agent/join.h"
 #include "hooks/agent/own_checkpoints.h"
 #include "hooks/agent/own_cluster.h"
+#include "hooks/agent/tests/directory_job.h"
 #include "hooks/job/cluster.h"
-#include "hooks/job/current_job.h"
-#include "hooks/job/job_directory.h"
 #include "shadowib/base/lock.h"
 
 namespace shadowib {
@@ -47,43 +43,32 @@ class FakeParticipant : public Participant {
 class LogRoom : public ::testing::Test {
  protected:
   LogRoom() {
-    std::string name = ::testing::TempDir() + "room-XXXXXX";
-    top_ = ::mkdtemp(name.data());
-    EXPECT_TRUE(Exchange::open("dir:" + top_ + "/x", true, &exchange_).ok());
-    g_job.exchange = exchange_.get();
-    std::strcpy(g_job.info.epoch, kEpoch);
-    std::strcpy(g_job.info.directory, top_.c_str());
-    std::strcpy(g_job.info.job, "job");
-    std::filesystem::create_directories(job_paths(g_job.info.directory, g_job.info.job).top);
     g_agent.participant = &participant_;
-    std::ofstream(top_ + "/command") << "#!/bin/sh\necho \"$@\" >>" << top_ << "/commands\n";
-    ::chmod((top_ + "/command").c_str(), 0700);
-    ::setenv("SHADOWIB_COMMAND", (top_ + "/command").c_str(), 1);
+    std::ofstream(job_.top() + "/command") << "#!/bin/sh\necho \"$@\" >>" << job_.top() << "/commands\n";
+    ::chmod((job_.top() + "/command").c_str(), 0700);
+    ::setenv("SHADOWIB_COMMAND", (job_.top() + "/command").c_str(), 1);
     ::setenv("SHADOWIB_CLUSTER", "A", 1);
     ::setenv("SHADOWIB_LOG_INTERVAL", std::to_string(kIntervalMs / 1000).c_str(), 1);
     EXPECT_TRUE(read_cluster_choice().ok());
-    begin_cluster_anew(*exchange_);
+    begin_cluster_anew(job_.exchange());
     begin_own_checkpoints();
   }
   ~LogRoom() override {
     ::unsetenv("SHADOWIB_CLUSTER");
     ::unsetenv("SHADOWIB_LOG_INTERVAL");
     EXPECT_TRUE(read_cluster_choice().ok());
-    begin_cluster_anew(*exchange_);
+    begin_cluster_anew(job_.exchange());
     begin_own_checkpoints();
     g_agent.participant = nullptr;
-    g_job.exchange = nullptr;
-    g_job.info = {};
-    std::filesystem::remove_all(top_);
   }
 
   std::uint64_t asked(unsigned cluster) {
-    return latest_request(exchange_.get(), kEpoch, room_name(cluster).c_str());
+    return latest_request(&job_.exchange(), kEpoch, room_name(cluster).c_str());
   }
   // Lines of what has been started, once there are that many.
   std::string commands(int count) {
     for (const std::int64_t begin = monotonic_ns(); monotonic_ns() - begin < 60'000'000'000; ::usleep(1000)) {
-      std::ifstream file(top_ + "/commands");
+      std::ifstream file(job_.top() + "/commands");
       const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
       if (std::count(text.begin(), text.end(), '\n') >= count) return text;
     }
@@ -91,8 +76,7 @@ class LogRoom : public ::testing::Test {
   }
 
   FakeParticipant participant_;
-  std::string top_;
-  std::unique_ptr<Exchange> exchange_;
+  DirectoryJob job_{kEpoch};
 };
 
 TEST_F(LogRoom, AsksEachClusterThatItIsConnectedTo) {
@@ -127,7 +111,7 @@ TEST_F(LogRoom, AsksOnceInAnIntervalUntilThereIsRoom) {
 TEST_F(LogRoom, WithoutAnIntervalNobodyIsAskedAndNobodyTakesAny) {
   ::setenv("SHADOWIB_LOG_INTERVAL", "0", 1);
   EXPECT_TRUE(read_cluster_choice().ok());
-  begin_cluster_anew(*exchange_);
+  begin_cluster_anew(job_.exchange());
   note_log_filling();
   EXPECT_EQ(log_room_wait_ms(), -1);
   ask_for_log_room();
@@ -164,8 +148,8 @@ TEST_F(LogRoom, AnIntervalThatIsNoneIsRefusedByName) {
 // A process that comes late passes over what was asked before.
 TEST_F(LogRoom, WhatWasAskedBeforeIsPassedOver) {
   for (const char* name : {"checkpoint.0", "room.0"})
-    ASSERT_TRUE(exchange_->publish(std::string(kEpoch) + "/control/" + name, encode_fields({{"n", "7"}})).ok());
-  begin_cluster_anew(*exchange_);
+    ASSERT_TRUE(job_.exchange().publish(std::string(kEpoch) + "/control/" + name, encode_fields({{"n", "7"}})).ok());
+  begin_cluster_anew(job_.exchange());
   EXPECT_FALSE(is_new_room_request(7));
   EXPECT_FALSE(is_new_clc_request(0, 7));
   EXPECT_TRUE(is_new_room_request(8));

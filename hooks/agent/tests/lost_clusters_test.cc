@@ -3,14 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <memory>
 #include <string>
 
 #include "hooks/agent/agent.h"
 #include "hooks/agent/agent_state.h"
+#include "hooks/agent/tests/directory_job.h"
 #include "hooks/job/cluster.h"
 #include "hooks/job/current_job.h"
 #include "hooks/job/job_directory.h"
@@ -24,23 +22,11 @@ constexpr char kEpoch[] = "g0.test";
 class LostClusters : public ::testing::Test {
  protected:
   LostClusters() {
-    std::string name = ::testing::TempDir() + "lost-XXXXXX";
-    top_ = ::mkdtemp(name.data());
-    EXPECT_TRUE(Exchange::open("dir:" + top_ + "/x", true, &exchange_).ok());
-    g_job.exchange = exchange_.get();
-    std::strcpy(g_job.info.epoch, kEpoch);
-    std::strcpy(g_job.info.directory, top_.c_str());
-    std::strcpy(g_job.info.job, "job");
     std::filesystem::create_directories(std::filesystem::path(paths().renewing).parent_path());
-    EXPECT_TRUE(exchange_->claim(cluster_key(kEpoch, "C"), encode_fields({{"index", "1"}})).ok());
+    EXPECT_TRUE(job_.exchange().claim(cluster_key(kEpoch, "C"), encode_fields({{"index", "1"}})).ok());
     forget_lost_clusters();
   }
-  ~LostClusters() override {
-    forget_lost_clusters();
-    g_job.exchange = nullptr;
-    g_job.info = {};
-    std::filesystem::remove_all(top_);
-  }
+  ~LostClusters() override { forget_lost_clusters(); }
 
   static JobPaths paths() { return job_paths(g_job.info.directory, g_job.info.job); }
   static std::string told() {
@@ -52,8 +38,7 @@ class LostClusters : public ::testing::Test {
     return text;
   }
 
-  std::string top_;
-  std::unique_ptr<Exchange> exchange_;
+  DirectoryJob job_{kEpoch};
 };
 
 // Retries run out as the word of a recovery is heard: the cluster is judged behind the word, and is still away.

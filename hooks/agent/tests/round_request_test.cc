@@ -2,12 +2,10 @@
 // people that it gives up.
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <filesystem>
-#include <memory>
 #include <string>
 
 #include "hooks/agent/round_messages.h"
+#include "hooks/agent/tests/directory_job.h"
 #include "hooks/job/current_job.h"
 
 namespace shadowib {
@@ -63,20 +61,10 @@ TEST(RoundRequest, LeavesARequestAloneThatHasNoChoice) {
 class GivesUp : public ::testing::Test {
  protected:
   GivesUp() {
-    std::string name = ::testing::TempDir() + "gives-up-XXXXXX";
-    top_ = ::mkdtemp(name.data());
-    EXPECT_TRUE(Exchange::open("dir:" + top_ + "/x", true, &exchange_).ok());
-    g_job.exchange = exchange_.get();
-    std::strcpy(g_job.info.epoch, "job.1");
     Fields asked = kRequest;
     asked["members"] = "0,1";
     asked["last"] = "0";
     EXPECT_TRUE(request_.parse(encode_fields(asked)).ok());
-  }
-  ~GivesUp() override {
-    g_job.exchange = nullptr;
-    g_job.info = {};
-    std::filesystem::remove_all(top_);
   }
 
   bool tells(std::uint32_t member, const Status& status) {
@@ -88,13 +76,12 @@ class GivesUp : public ::testing::Test {
     Fields reason = fields_of_status(status);
     reason["again"] = again ? "1" : "0";
     RoundMessages messages(request_);
-    ASSERT_TRUE(exchange_->publish(messages.key("fail/command"), encode_fields(reason)).ok());
-    (void)exchange_->claim(messages.abort_key(), status.text()).ok();
+    ASSERT_TRUE(job_.exchange().publish(messages.key("fail/command"), encode_fields(reason)).ok());
+    (void)job_.exchange().claim(messages.abort_key(), status.text()).ok();
   }
 
   const Status failed_ = Status(Code::kIo, EIO, "a fault"), passing_ = Status(Code::kRefused, EAGAIN, "it passes");
-  std::string top_;
-  std::unique_ptr<Exchange> exchange_;
+  DirectoryJob job_{"job.1"};
   RoundRequest request_;
 };
 
