@@ -47,7 +47,7 @@ class Payload {
 
   // Bytes for C: the address of data(), which adopt() takes back. Null if there are none. Only where nobody shares
   // them.
-  void* release() { return std::exchange(block_, nullptr) + 1; }
+  void* release() { return block_ != nullptr ? std::exchange(block_, nullptr) + 1 : nullptr; }
   static Payload adopt(void* data) {
     Payload payload;
     if (data != nullptr) payload.block_ = static_cast<Block*>(data) - 1;
