@@ -32,7 +32,7 @@ STUB = """#define SHADOWIB_PORTABLE_H
 EMPTY = """#include <shadowib/portable.h>
 int main(void) { shadowib_portable_site(); return 0; }
 """
-COPY = """#include <shadowib/portable.h>
+CLOCK = """#include <shadowib/portable.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,8 @@ static double now(void) {
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
   return t.tv_sec + 1e-9 * t.tv_nsec;
 }
-int main(void) {
+"""
+COPY = CLOCK + """int main(void) {
   const long count = 1 << 22;
   double *from = malloc(count * sizeof *from), *to = malloc(count * sizeof *to);
   for (long i = 0; i < count; i++) from[i] = to[i] = i;
@@ -165,17 +166,7 @@ def table_1(case: Case) -> str:
 
 
 # Each prints the seconds of a processor that its start took, from an image or not, and what copying the array takes.
-ARRAY = """#include <shadowib/portable.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return t.tv_sec + 1e-9 * t.tv_nsec;
-}
-int main(void) {
+ARRAY = CLOCK + """int main(void) {
   const long count = 1 << 21;
   NUMBER* from = malloc(count * sizeof *from);
   for (long i = 0; i < count; i++) from[i] = i / (NUMBER)8;
