@@ -41,9 +41,9 @@ class Participant {
   virtual ~Participant() = default;
   // Threads are about to be stopped, here first or elsewhere in the job. resume() ends it.
   virtual void stopping() {}
-  // Threads of all members are stopped. Reach the frontier, however long that takes before the deadline as long as
-  // requests go on being executed. kTimeout: they do not; let the job run a moment and try again; kRefused: give up,
-  // with the object's name in the text. Reports the time taken, for figures.
+  // Threads of all members are stopped. Reach the frontier: until the deadline, while requests go on being executed.
+  // kTimeout: they do not. Let the job run a moment, and try again. kRefused: give up, with the object's name in the
+  // text. Reports the time taken, for figures.
   virtual Status settle(const SettleContext& context) = 0;
   // Everybody settled. Park helper threads; afterwards nothing moves in this process.
   virtual Status quiesce() = 0;
@@ -153,8 +153,8 @@ void set_participant(Participant* participant);
 // Does nothing in a member that is in no cluster. kRefused as tell_cluster().
 Status introduce_cluster();
 
-// Reads the job's secret from <directory>/jobs/<job>/key (32 bytes, mode 0600; created by the first who needs it) to
-// `key`, and leaves no copy of it anywhere else: other memory may be saved in an image.
+// Reads the job's secret to `key` from <directory>/jobs/<job>/key. That has 32 bytes and mode 0600, and is created by
+// the first who needs it. No copy is left anywhere else: other memory may be saved in an image.
 Status read_job_key(std::uint8_t key[32]);
 
 // Program hooks (shadowib.h). `event`: 0 before checkpoint, 1 resume, 2 restart. Returns an id.
