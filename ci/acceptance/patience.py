@@ -28,6 +28,15 @@ def queued(pid: int) -> tuple[float, bool, float]:
     return waited, runnable, ran
 
 
+def counted(before: tuple[float, bool, float], after: tuple[float, bool, float], passed: float) -> float:
+    """Seconds that count of a step of `passed` seconds, by what queued() told when it began and ended. Of a step that began and ended in
+    the queue, what the process has run. Of another one, all but its time in the queue for a processor, of which the kernel adds what has
+    ended alone."""
+    if before[1] and after[1]:
+        return min(passed, max(0.0, after[2] - before[2]))
+    return max(0.0, passed - max(0.0, after[0] - before[0]))
+
+
 def doing(pid: int) -> str:
     """What each thread of a process does at this moment: its state, where it sleeps in the kernel, its system call, and its stack
     if there is gdb."""
@@ -56,6 +65,9 @@ class TimedOut(subprocess.TimeoutExpired):
         super().__init__(words, timeout)
         self.doing = what
 
+    def __str__(self) -> str:
+        return f"{super().__str__()}; it did this:\n{self.doing}"
+
 
 def run(words: list[str], timeout: float, **options) -> subprocess.CompletedProcess:
     """subprocess.run() with the output captured. TimedOut after `timeout` seconds in which the process did not wait for a
@@ -68,10 +80,7 @@ def run(words: list[str], timeout: float, **options) -> subprocess.CompletedProc
                 return subprocess.CompletedProcess(words, process.returncode, out, err)
             except subprocess.TimeoutExpired:
                 now, after = time.monotonic(), queued(process.pid)
-                # Of a step that began and ended in the queue, what it has run. Of another one, all but its time in the queue for a
-                # processor, of which the kernel adds what has ended alone.
-                queues = before[1] and after[1]
-                left -= min(now - then, max(0.0, after[2] - before[2] if queues else now - then - max(0.0, after[0] - before[0])))
+                left -= counted(before, after, now - then)
                 before, then = after, now
                 if left > 0:
                     continue
