@@ -6,6 +6,8 @@ import importlib.util
 import io
 import os
 import stat
+import subprocess
+import sys
 import tempfile
 import types
 import unittest
@@ -65,6 +67,15 @@ class ServerEndsAtOnce(unittest.TestCase):
     def test_five_ports_are_enough(self):
         with self.assertRaisesRegex(SystemExit, "on five ports"):
             self.ask(5)
+
+
+class RealTimeIsNotAllowed(unittest.TestCase):
+    def test_is_said_before_anything_is_measured(self):
+        drop = ["setpriv", "--bounding-set", "-sys_nice"] if os.geteuid() == 0 else []
+        command = [*drop, sys.executable, os.path.join(HERE, "run"), "--realtime", "--build", "/nowhere"]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("--realtime: SCHED_FIFO is not allowed here", result.stderr)
 
 
 if __name__ == "__main__":
