@@ -276,7 +276,10 @@ class Settler {
     return g_backend.needs_signals && qp.is_reliable() ? messages_before(qp, executed_frontier(qp)) : 0;
   }
 
-  static bool waits_for_peer(ShadowQp& qp) { return qp.is_reliable() && qp.send.head != qp.send.retired(); }
+  // Not for a guest, which publishes no counts.
+  static bool waits_for_peer(ShadowQp& qp) {
+    return !qp.remote.is_guest && qp.is_reliable() && qp.send.head != qp.send.retired();
+  }
   static bool has_peer(std::uint32_t state) {
     return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
   }
