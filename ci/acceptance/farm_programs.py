@@ -168,6 +168,7 @@ class Farm:
         victim = source.choice(alive)
         self.kill(victim)
         wait_for(f"the end of {victim}", lambda: victim not in workers_of(self.case, self.program), PATIENCE_S)
+        self.case.note(f"killed worker {victim}")
 
     def kill(self, pid: int):
         """Whoever is gone by now has ended by itself, with the farm."""

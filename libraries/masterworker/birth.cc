@@ -69,7 +69,33 @@ void copy_memory(char* to, const char* from, std::size_t bytes) {
   }
 }
 
+void close_both(const int ends[2]) {
+  for (int i = 0; i < 2; ++i)
+    if (ends[i] >= 0) ::close(ends[i]);
+}
+
+// In the master: 0, or the errno of why the process between has made no worker.
+int hear_of(pid_t between, const int number[2], pid_t* worker) {
+  int status = 0;
+  while (::waitpid(between, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!WIFEXITED(status)) return EINTR;
+  if (WEXITSTATUS(status) != 0) return WEXITSTATUS(status);
+  return ::read(number[0], worker, sizeof(*worker)) == sizeof(*worker) ? 0 : EIO;
+}
+
 }  // namespace
+
+bool is_gone(pid_t process) {
+  char path[32], text[512] = "";
+  std::snprintf(path, sizeof(path), "/proc/%d/stat", process);
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return ::kill(process, 0) != 0 && errno == ESRCH;
+  const ssize_t got = ::read(fd, text, sizeof(text) - 1);
+  ::close(fd);
+  const char* name_ends = std::strrchr(text, ')');  // "PID (NAME) STATE ..."
+  return got <= 0 || (name_ends != nullptr && (name_ends[2] == 'Z' || name_ends[2] == 'X'));
+}
 
 void separate_descriptors() {
   const int nowhere = ::open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -122,7 +148,7 @@ void separate_mappings() {
   }
 }
 
-Born fork_worker() {
+Born fork_worker(pid_t* worker) {
   if (guarded(Guard::kFlushStreams)) std::fflush(nullptr);
   // The program may have a handler that waits for any child.
   sigset_t child, before;
@@ -130,22 +156,20 @@ Born fork_worker() {
   ::sigaddset(&child, SIGCHLD);
   ::sigaddset(&child, SIGTERM);
   ::sigprocmask(SIG_BLOCK, &child, &before);
-  const pid_t between = ::fork();
-  if (between < 0) {
-    ::sigprocmask(SIG_SETMASK, &before, nullptr);
-    return Born::kFailed;
-  }
+  int number[2] = {-1, -1};  // a pipe on which the worker's number comes
+  const pid_t between = ::pipe2(number, O_CLOEXEC) == 0 ? ::fork() : -1;
   if (between != 0) {
-    int status = 0;
-    while (::waitpid(between, &status, 0) < 0 && errno == EINTR) {
-    }
+    const int error = between < 0 ? errno : hear_of(between, number, worker);
+    close_both(number);
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return Born::kMaster;
-    errno = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
-    return Born::kFailed;
+    errno = error;
+    return error == 0 ? Born::kMaster : Born::kFailed;
   }
-  const pid_t worker = ::fork();
-  if (worker != 0) ::_exit(worker < 0 ? errno : 0);
+  if (const pid_t made = ::fork(); made != 0) {
+    const bool is_told = made > 0 && ::write(number[1], &made, sizeof(made)) == sizeof(made);
+    ::_exit(made > 0 && !is_told ? EIO : made < 0 ? errno : 0);
+  }
+  close_both(number);
   ::setsid();
   ::sigaddset(&before, SIGTERM);
   ::sigprocmask(SIG_SETMASK, &before, nullptr);

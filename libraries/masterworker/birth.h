@@ -6,13 +6,18 @@
 // private (M10). SIGTERM is blocked in it, until it can leave in an orderly way.
 #pragma once
 
+#include <sys/types.h>
+
 namespace shadowib::masterworker {
 
 enum class Born { kMaster, kWorker, kFailed };
 
-// Forks twice. kMaster: in the calling process. kWorker: in the new one, cut off. kFailed: no process could be made
-// (errno). Call outside of callbacks only, in the master's one thread.
-Born fork_worker();
+// Forks twice. kMaster: in the calling process, with the new one's number in *worker. kWorker: in the new one, cut
+// off. kFailed: no process could be made (errno). Call outside of callbacks only, in the master's one thread.
+Born fork_worker(pid_t* worker);
+
+// Whether the process has ended. One that nobody has waited for yet has.
+bool is_gone(pid_t process);
 
 // For tests: the two steps that fork_worker() takes in the new process.
 void separate_descriptors();

@@ -8,9 +8,11 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -36,10 +38,11 @@ class Birth : public ::testing::Test {
     ::rmdir(directory_.c_str());
   }
   std::string file(const char* name) const { return directory_ + "/" + name; }
+  pid_t worker() const { return worker_; }
 
   // Runs `work` in a new worker. Returns when it has run; the worker lives on until let_go().
   void in_worker(const std::function<void()>& work) {
-    const Born born = fork_worker();
+    const Born born = fork_worker(&worker_);
     ASSERT_NE(born, Born::kFailed);
     if (born == Born::kWorker) {
       work();
@@ -114,7 +117,28 @@ class Birth : public ::testing::Test {
 
  private:
   std::string directory_;
+  pid_t worker_ = 0;
 };
+
+TEST_F(Birth, TellsWhoseEndCanBeSeen) {
+  in_worker([] {});
+  ASSERT_GT(worker(), 0);
+  EXPECT_FALSE(is_gone(worker()));
+  ASSERT_EQ(::kill(worker(), SIGKILL), 0);
+  for (int i = 0; i < 12'000 && !is_gone(worker()); ++i) ::usleep(10'000);
+  EXPECT_TRUE(is_gone(worker()));
+}
+
+// Nobody may wait for a worker: a container's first process often does not.
+TEST_F(Birth, WhomNobodyHasWaitedForIsGone) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  siginfo_t info;
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_TRUE(is_gone(child));
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_TRUE(is_gone(child));
+}
 
 TEST_F(Birth, GuardM10WorkersHoldNoPipe) { EXPECT_TRUE(pipe_ends()); }
 TEST_F(Birth, GuardM10WithoutItWorkersHoldPipes) {

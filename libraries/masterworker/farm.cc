@@ -281,7 +281,9 @@ class Farm : public Runtime {
         facts.updates = master_->updates().count();
         facts.phase = master_->phase();
         facts.chain = master_->updates().hash();
-        born = fork_worker();
+        pid_t process = 0;
+        born = fork_worker(&process);
+        if (born == Born::kMaster) link_->born(facts.token, process);
       }
       if (born == Born::kWorker) {
         become_worker(facts);

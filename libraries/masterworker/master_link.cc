@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "libraries/masterworker/birth.h"
 #include "libraries/masterworker/guard.h"
 
 namespace shadowib::masterworker {
@@ -26,6 +27,7 @@ constexpr std::uint32_t kReads = 4, kWords = 2;  // of one worker
 constexpr std::uint32_t kSendDepth = 32;         // all of these, and a ping; a power of two, as images hold them
 static_assert(kSendDepth > kInFlight + kReads + kWords);
 constexpr std::int64_t kBirthNs = 60'000'000'000;
+constexpr std::int64_t kRebirthNs = 1'000'000'000;  // one that ends at once is not replaced sooner
 // What may complete at once: messages, and requests of each worker.
 constexpr int kCompletions = 4096, kCompletionsEach = 1 + kReads + kWords;
 constexpr int kCompletionsOfAll = MasterLink::kReceives + MasterLink::kSends + 2 * MasterLink::kHellos;
@@ -75,7 +77,18 @@ MasterLink::~MasterLink() {
 }
 
 void MasterLink::expect(std::uint64_t token, int wait_s) {
-  births_[token] = {master_->bear(), tick_ns() + kBirthNs + std::max(wait_s, 0) * std::int64_t{1'000'000'000}};
+  const std::int64_t now = tick_ns();
+  births_[token] = {master_->bear(), now + kBirthNs + std::max(wait_s, 0) * std::int64_t{1'000'000'000}, false, now};
+}
+
+void MasterLink::born(std::uint64_t token, pid_t process) {
+  if (const auto birth = births_.find(token); birth != births_.end()) birth->second.process = process;
+}
+
+bool MasterLink::is_over(std::uint64_t token, std::int64_t now) const {
+  const auto birth = births_.find(token);
+  return birth != births_.end() && birth->second.process != 0 && now - birth->second.began_ns >= kRebirthNs &&
+         is_gone(birth->second.process);
 }
 
 void MasterLink::unexpect(std::uint64_t token) {
@@ -553,7 +566,8 @@ void MasterLink::tick(std::int64_t now, int timeout_s) {
     const bool given_up = connection->out.closed();
     const bool late = timeout_s != 0 && busy &&
                       now - std::max(connection->heard_ns, master_->last_heard_ns(id)) > timeout_s * 1'000'000'000LL;
-    const bool unborn = !connection->ready && now - connection->heard_ns > kBirthNs;
+    const bool unborn =
+        !connection->ready && (now - connection->heard_ns > kBirthNs || is_over(connection->hello.token, now));
     if (given_up || late || unborn) {
       if (late)
         warn("a worker (process %u) has had a task for %d s without a sign; it is given up", connection->hello.pid,
@@ -576,7 +590,9 @@ void MasterLink::tick(std::int64_t now, int timeout_s) {
   }
   for (const WorkerId id : silent) lost(id);
   for (auto birth = births_.begin(); birth != births_.end();) {
-    if (now > birth->second.until_ns && by_token_.count(birth->first) == 0) {
+    const bool is_dead = is_over(birth->first, now);
+    if (by_token_.count(birth->first) == 0 && (now > birth->second.until_ns || is_dead)) {
+      if (tells_ && is_dead) warn("a worker (process %d) ended before it had joined", birth->second.process);
       master_->born(birth->second.updates);
       birth = births_.erase(birth);
     } else {

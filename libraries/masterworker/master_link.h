@@ -38,6 +38,8 @@ class MasterLink : public Courier {
   const Door& door() const { return door_; }
   // A worker with this token is being forked, with the master's updates of now. It sleeps `wait_s` first.
   void expect(std::uint64_t token, int wait_s = 0);
+  // It is this process now. If that ends before it has joined, tick() no longer waits for it.
+  void born(std::uint64_t token, pid_t process);
   // It will not come.
   void unexpect(std::uint64_t token);
   // Forks that have not said hello yet.
@@ -116,6 +118,8 @@ class MasterLink : public Courier {
     std::uint64_t updates = 0;
     std::int64_t until_ns = 0;  // then it will not come
     bool elsewhere = false;     // no fork
+    std::int64_t began_ns = 0;  // of a fork
+    pid_t process = 0;          // 0: not known, or on another host
   };
 
   void completed(const ibv_wc& wc);
@@ -124,6 +128,8 @@ class MasterLink : public Courier {
   // Whether the worker may come. If so it is expected from now on.
   Answer judge(const Hello& hello);
   Connection* admit(const Hello& hello);
+  // Whether the process of that birth has ended before it has joined.
+  bool is_over(std::uint64_t token, std::int64_t now) const;
   void received(const ibv_wc& wc, std::uint32_t index);
   void handle(Connection& from, const Header& header, const char* body);
   void fetch(Connection& from, const Header& header);

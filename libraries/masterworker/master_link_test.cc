@@ -1,6 +1,8 @@
 #include "libraries/masterworker/master_link.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <string>
@@ -352,6 +354,27 @@ TEST_F(WiredMaster, AwaitsWorkersThatSleepFirst) {
   born(60);
   link->tick(now_ns() + 3 * kMinute, 0);
   EXPECT_EQ(link->unheard(), 0u);
+}
+
+// A worker that was killed before it had joined was awaited for a minute, and the farm went on with one less.
+TEST_F(WiredMaster, AwaitsNoWorkerThatEndedBeforeItHadJoined) {
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  const std::uint64_t dead = born(), alive = born(), answered = born();
+  greet(answered);
+  link->born(dead, child);
+  link->born(alive, ::getpid());
+  link->tick(now_ns(), 0);
+  EXPECT_EQ(link->unheard(), 2u) << "one that ends at once is made again once a second";
+  link->tick(now_ns() + 2 * kSecond, 0);
+  EXPECT_EQ(link->unheard(), 1u);
+  EXPECT_EQ(link->connected(), 1u);
+  link->born(answered, child);
+  link->tick(now_ns() + 2 * kSecond, 0);
+  EXPECT_EQ(link->connected(), 0u) << "it has been answered, and was not ready";
+  EXPECT_EQ(link->unheard(), 1u);
 }
 
 TEST_F(WiredMaster, TellsWhoIsLostAndWhoLeaves) {

@@ -52,8 +52,8 @@ class WiredMaster : public ::testing::Test {
     link->expect(token, wait_s);
     return token;
   }
-  // It is answered, and ready. Returns the queue pair that the master has for it.
-  std::uint32_t join(std::uint64_t token) {
+  // It is answered, and not ready yet. Returns the queue pair that the master has for it.
+  std::uint32_t greet(std::uint64_t token) {
     Hello hello;
     hello.token = token;
     hello.life = link->door().life;
@@ -62,7 +62,10 @@ class WiredMaster : public ::testing::Test {
     wires.hello(hello);
     go_on();
     EXPECT_EQ(wires.answers.back().answer, Answer::kWelcome);
-    const std::uint32_t queue_pair = wires.answers.back().connection.queue_pair;
+    return wires.answers.back().connection.queue_pair;
+  }
+  std::uint32_t join(std::uint64_t token) {
+    const std::uint32_t queue_pair = greet(token);
     say(queue_pair, Kind::kReady);
     go_on();
     return queue_pair;
