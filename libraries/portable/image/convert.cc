@@ -76,6 +76,9 @@ void Converter::build(Pair& made, const LayoutType& from, const LayoutType& to) 
     made.unknown_sign = from.kind == kTypeBits && to.kind == kTypeBits;
   } else if (from.kind == kTypeFloat) {
     made.what = Pair::kReal;
+    const auto is_quad = [](const LayoutType& type) { return type.format == kFloatIeee && type.size == 16; };
+    if (is_quad(from) && to.format == kFloatX87) made.quads = Pair::kFromQuad;
+    if (from.format == kFloatX87 && is_quad(to)) made.quads = Pair::kToQuad;
   } else if (from.kind == kTypePointer) {
     made.what = Pair::kPointer;
   } else if (is_list(from)) {
@@ -190,6 +193,8 @@ void Converter::list(const Pair& element, std::uint64_t count, const unsigned ch
   }
   if (element.what == Pair::kSwap) return swap_all(from, to, count, element.from_size);
   for (std::uint64_t i = 0; i < count; i++) {
+    i += quads(element, count - i, from + i * element.from_size, to + i * element.to_size);
+    if (i == count) return;
     try {
       run(element, from + i * element.from_size, to + i * element.to_size);
     } catch (Misfit& misfit) {
@@ -261,8 +266,17 @@ void Converter::whole(const Pair& made, const unsigned char* from, std::uint64_t
   store_whole(to, to_bit, to_width, to_.big_endian, value);
 }
 
+// Returns how many of the elements it has converted.
+std::uint64_t Converter::quads(const Pair& element, std::uint64_t count, const unsigned char* from,
+                               unsigned char* to) {
+  if (element.quads == Pair::kNone) return 0;
+  return element.quads == Pair::kFromQuad ? quads_to_x87(from, from_.big_endian, to, element.to_size, count, &rounded)
+                                          : x87_to_quads(from, element.from_size, to, to_.big_endian, count);
+}
+
 void Converter::real(const Pair& made, const unsigned char* from, unsigned char* to) {
   const LayoutType &old = from_[made.from], &now = to_[made.to];
+  if (quads(made, 1, from, to) == 1) return;
   const Real value = load_real(from, old.size, old.format, from_.big_endian);
   const Stored stored = store_real(to, now.size, now.format, to_.big_endian, value);
   if (stored == Stored::kTooLarge) throw Misfit{"", to_text(value) + " does not fit " + type_name(to_, made.to)};

@@ -53,7 +53,9 @@ class Converter {
       std::uint64_t from_bit, from_width, to_bit, to_width;
       std::string name;
     };
+    enum Quads : std::uint8_t { kNone, kFromQuad, kToQuad };
     What what = kZeros;
+    Quads quads = kNone;  // of kReal: between the long doubles of x86 and of others
     TypeIndex from, to;
     std::uint64_t from_size = 0, to_size = 0, count = 0;
     bool from_signed = false, to_signed = false, unknown_sign = false;
@@ -72,6 +74,7 @@ class Converter {
   void list(const Pair& element, std::uint64_t count, const unsigned char* from, unsigned char* to);
   void whole(const Pair& pair, const unsigned char* from, std::uint64_t from_bit, std::uint64_t from_width,
              unsigned char* to, std::uint64_t to_bit, std::uint64_t to_width);
+  std::uint64_t quads(const Pair& element, std::uint64_t count, const unsigned char* from, unsigned char* to);
   void real(const Pair& pair, const unsigned char* from, unsigned char* to);
   [[noreturn]] void differ(TypeIndex from, TypeIndex to, const std::string& how) const;
 

@@ -48,6 +48,26 @@ TEST(ConvertTest, StructOfAnotherOrderAndWidth) {
   EXPECT_EQ(converter.pointers[0].old_address, 0x77U);
 }
 
+// Zeros and infinities among normal numbers: these go in one step, those one by one.
+TEST(ConvertTest, ArraysOfLongDoubles) {
+  Layouts big, small;
+  big.big_endian = true, big.pointer_size = 8, small.pointer_size = 4;
+  big.types = {scalar(kTypeFloat, 16)}, small.types = {scalar(kTypeFloat, 12)};
+  const std::vector<unsigned> heads = {0x3fff, 0, 0x4000, 0xbfff, 0x7fff, 0, 0x3fff, 0};  // sign and exponent
+  const std::uint64_t count = heads.size();
+  std::vector<unsigned char> from(16 * count), there(12 * count), back(16 * count);
+  for (std::size_t i = 0; i < count; i++)
+    from[16 * i] = static_cast<unsigned char>(heads[i] >> 8), from[16 * i + 1] = static_cast<unsigned char>(heads[i]);
+  from[16 * 3 + 15] = 1;  // a bit that is lost
+  Converter converter(big, small), other(small, big);
+  converter.convert(0, 0, from.data(), from.size(), there.data(), there.size(), "a");
+  EXPECT_EQ(converter.rounded, 1u);
+  for (std::size_t i = 0; i < count; i++) EXPECT_EQ(there[12 * i + 8] | there[12 * i + 9] << 8, heads[i]) << i;
+  other.convert(0, 0, there.data(), there.size(), back.data(), back.size(), "a");
+  from[16 * 3 + 15] = 0;
+  EXPECT_EQ(back, from);
+}
+
 // Arrays of one width take the short way: it gives the bytes that numbers one by one do.
 TEST(ConvertTest, ArraysOfAnotherOrder) {
   for (const std::uint64_t size : {1, 2, 4, 8, 16}) {

@@ -201,7 +201,71 @@ Stored store_sum(unsigned char* at, bool big_endian, const Real& value) {
   return stored;
 }
 
+constexpr bool kHostIsBig = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
+constexpr std::uint64_t kWholeBit = std::uint64_t{1} << 63;
+constexpr unsigned kExponents = 0x7fff;  // of both long doubles; the highest one and 0 are not for normal numbers
+constexpr unsigned kMore = 112 - 63;     // bits that a quad's fraction has more
+constexpr unsigned kUpper = 112 - 64;    // bits of it beside sign and exponent
+
+std::uint64_t load_word(const unsigned char* at, bool big_endian) {
+  std::uint64_t word;
+  std::memcpy(&word, at, sizeof word);
+  return big_endian == kHostIsBig ? word : __builtin_bswap64(word);
+}
+
+void store_word(unsigned char* at, bool big_endian, std::uint64_t word) {
+  if (big_endian != kHostIsBig) word = __builtin_bswap64(word);
+  std::memcpy(at, &word, sizeof word);
+}
+
+bool is_normal(unsigned exponent) { return exponent - 1 < kExponents - 1; }
+
+bool quad_to_x87(const unsigned char* from, bool from_big_endian, unsigned char* to, bool* rounded) {
+  const std::uint64_t upper = load_word(from + (from_big_endian ? 0 : 8), from_big_endian);
+  const std::uint64_t lower = load_word(from + (from_big_endian ? 8 : 0), from_big_endian);
+  unsigned head = static_cast<unsigned>(upper >> kUpper);  // sign and exponent
+  std::uint64_t mantissa = kWholeBit | upper << (64 - kUpper - 1) | lower >> kMore;
+  const std::uint64_t lost = lower << (64 - kMore);
+  if (lost > kWholeBit || (lost == kWholeBit && (mantissa & 1) != 0)) {
+    if (++mantissa == 0) {
+      mantissa = kWholeBit;
+      if ((++head & kExponents) == kExponents) return false;
+    }
+  }
+  if (!is_normal(static_cast<unsigned>(upper >> kUpper) & kExponents)) return false;
+  *rounded = lost != 0;
+  store_word(to, false, mantissa);
+  to[8] = static_cast<unsigned char>(head), to[9] = static_cast<unsigned char>(head >> 8);
+  return true;
+}
+
+bool x87_to_quad(const unsigned char* from, unsigned char* to, bool to_big_endian) {
+  const std::uint64_t mantissa = load_word(from, false), head = from[8] | std::uint64_t{from[9]} << 8;
+  if (!is_normal(head & kExponents) || mantissa < kWholeBit) return false;
+  store_word(to + (to_big_endian ? 0 : 8), to_big_endian,
+             head << kUpper | (mantissa & ~kWholeBit) >> (64 - kUpper - 1));
+  store_word(to + (to_big_endian ? 8 : 0), to_big_endian, mantissa << kMore);
+  return true;
+}
+
 }  // namespace
+
+std::uint64_t quads_to_x87(const unsigned char* from, bool from_big_endian, unsigned char* to, std::uint64_t size,
+                           std::uint64_t count, std::uint64_t* rounded) {
+  std::uint64_t done = 0;
+  for (bool inexact = false; done < count && quad_to_x87(from, from_big_endian, to, &inexact); done++) {
+    *rounded += inexact;
+    from += 16, to += size;
+  }
+  return done;
+}
+
+std::uint64_t x87_to_quads(const unsigned char* from, std::uint64_t size, unsigned char* to, bool to_big_endian,
+                           std::uint64_t count) {
+  std::uint64_t done = 0;
+  for (; done < count && x87_to_quad(from, to, to_big_endian); done++) from += size, to += 16;
+  return done;
+}
 
 Whole load_whole(const unsigned char* at, std::uint64_t bit, std::uint64_t width, bool with_sign, bool big_endian) {
   Wide value;

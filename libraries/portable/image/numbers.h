@@ -33,6 +33,14 @@ enum class Stored { kExact, kRounded, kTooLarge };
 // Rounds to nearest, ties to even. Writes nothing if it is too large.
 Stored store_real(unsigned char* at, std::uint64_t size, std::uint32_t format, bool big_endian, const Real& value);
 
+// Arrays of `count` normal numbers between the long doubles of most architectures: kFloatIeee of 16
+// bytes, and kFloatX87 of `size` bytes, whose padding is left as it is. Returns how many it has converted: up to the
+// first that is another number, or becomes one.
+std::uint64_t quads_to_x87(const unsigned char* from, bool from_big_endian, unsigned char* to, std::uint64_t size,
+                           std::uint64_t count, std::uint64_t* rounded);
+std::uint64_t x87_to_quads(const unsigned char* from, std::uint64_t size, unsigned char* to, bool to_big_endian,
+                           std::uint64_t count);
+
 std::string to_text(const Whole& value);
 std::string to_text(const Real& value);  // as %a of C, or inf, nan
 

@@ -42,6 +42,42 @@ void agrees(From value) {
   EXPECT_EQ(how == Stored::kExact, std::isnan(value) || static_cast<From>(its) == value);
 }
 
+// What the way by load_real() and store_real() makes is the model. Most bytes are numbers that the short way takes.
+void fill(std::mt19937_64& random, unsigned char* bytes) {
+  const auto word = [&random] {
+    constexpr std::uint64_t kSome[] = {0, 1, ~std::uint64_t{0}, std::uint64_t{1} << 63, std::uint64_t{1} << 48};
+    return random() % 3 == 0 ? kSome[random() % 5] + random() % 3 - 1 : random();
+  };
+  const std::uint64_t words[] = {word(), word()};
+  std::memcpy(bytes, words, sizeof words);
+}
+
+TEST(NumbersTest, LongDoublesInOneStepAsByTheLongWay) {
+  std::mt19937_64 random(49);
+  std::uint64_t quads = 0, others = 0;
+  for (int i = 0; i < 300000; i++) {
+    const bool big_endian = random() & 1;
+    unsigned char from[16], in_one[16] = {}, model[16] = {};
+    fill(random, from);
+    std::uint64_t rounded = 0;
+    if (quads_to_x87(from, big_endian, in_one, 16, 1, &rounded) == 1) {
+      quads++;
+      const Stored how = store_real(model, 16, kFloatX87, false, load_real(from, 16, kFloatIeee, big_endian));
+      ASSERT_NE(how, Stored::kTooLarge);
+      ASSERT_EQ(rounded, how == Stored::kRounded ? 1u : 0u);
+      ASSERT_EQ(std::memcmp(in_one, model, 16), 0) << to_text(load_real(from, 16, kFloatIeee, big_endian));
+    }
+    if (x87_to_quads(from, 16, in_one, big_endian, 1) == 1) {
+      others++;
+      const Real real = load_real(from, 16, kFloatX87, false);
+      ASSERT_EQ(store_real(model, 16, kFloatIeee, big_endian, real), Stored::kExact);
+      ASSERT_EQ(std::memcmp(in_one, model, 16), 0) << to_text(real);
+    }
+  }
+  EXPECT_GT(quads, 200000u);
+  EXPECT_GT(others, 100000u);
+}
+
 TEST(NumbersTest, FloatsAsTheProcessorConvertsThem) {
   std::mt19937_64 random(31);
   for (int i = 0; i < 300000; i++) {
