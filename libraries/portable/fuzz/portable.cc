@@ -30,7 +30,7 @@ void convert_all(const Image& image, const Layouts& to) {
       if (new_size > kMostBytes) continue;
       std::vector<unsigned char> memory(new_size);
       if (object.data != kNoData)
-        converter.convert(object.type, object.type, image.data(object), size, memory.data(), memory.size(), "object");
+        converter.convert(object.type, object.type, image.data(object), size, memory.data(), memory.size());
     } catch (const Refused&) {
     }
     for (std::uint64_t offset = 0; offset <= size + 1 && offset < 64; offset++) {

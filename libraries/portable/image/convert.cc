@@ -167,7 +167,7 @@ std::uint64_t Converter::new_size(TypeIndex from, TypeIndex to, std::uint64_t si
 }
 
 void Converter::convert(TypeIndex from, TypeIndex to, const unsigned char* from_bytes, std::uint64_t from_size,
-                        unsigned char* to_bytes, std::uint64_t to_size, const std::string& name) {
+                        unsigned char* to_bytes, std::uint64_t to_size) {
   try {
     if (new_size(from, to, from_size) > to_size) differ(from, to, "more bytes than there is room for");
     const Shape shape = shape_of(from_, from, from_size);
@@ -179,9 +179,9 @@ void Converter::convert(TypeIndex from, TypeIndex to, const unsigned char* from_
            to_bytes + now.bit_offset / 8);
     }
   } catch (const Misfit& misfit) {
-    throw Refused{name + misfit.path + ": " + misfit.text};
+    throw Refused{misfit.path + ": " + misfit.text};
   } catch (const Refused& refused) {
-    throw Refused{name + ": " + refused.text};
+    throw Refused{": " + refused.text};
   }
 }
 

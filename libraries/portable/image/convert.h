@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -32,17 +33,17 @@ class Converter {
   std::uint64_t new_size(TypeIndex from, TypeIndex to, std::uint64_t size);
 
   // Converts an object: `from_bytes[0..from_size)` into `to_bytes[0..to_size)`, which the caller has zeroed. Pointers
-  // are added to `pointers`, and their places stay zero. `name` is for messages.
+  // are added to `pointers`, and their places stay zero. A Refused begins behind the name of the object.
   void convert(TypeIndex from, TypeIndex to, const unsigned char* from_bytes, std::uint64_t from_size,
-               unsigned char* to_bytes, std::uint64_t to_size, const std::string& name);
+               unsigned char* to_bytes, std::uint64_t to_size);
 
   // The new offset of what a pointer to `element` finds at `offset` of an object of `from_size` bytes; at most
   // `to_size`. Throws Refused.
   std::uint64_t offset_of(TypeIndex from, TypeIndex to, std::uint64_t from_size, std::uint64_t to_size,
                           std::uint64_t offset, TypeIndex element = kNoType);
 
-  std::vector<PointerPlace> pointers;
-  std::uint64_t rounded = 0;  // floats that lost digits
+  std::deque<PointerPlace> pointers;  // grows without a copy
+  std::uint64_t rounded = 0;          // floats that lost digits
 
  private:
   // How one type becomes another. Built once for each pair of types.

@@ -38,7 +38,7 @@ TEST(ConvertTest, StructOfAnotherOrderAndWidth) {
   from[0] = 'x', from[15] = 5, from[8] = 0;
   from[16] = 0x3f, from[17] = 0xff;  // 1.0 of binary128
   from[39] = 0x77;
-  converter.convert(4, 4, from.data(), from.size(), to.data(), to.size(), "r");
+  converter.convert(4, 4, from.data(), from.size(), to.data(), to.size());
   EXPECT_EQ(to[0], 'x');
   EXPECT_EQ(to[4], 5);
   EXPECT_EQ(to[8 + 9], 0x3f);  // of the x87 format
@@ -60,10 +60,10 @@ TEST(ConvertTest, ArraysOfLongDoubles) {
     from[16 * i] = static_cast<unsigned char>(heads[i] >> 8), from[16 * i + 1] = static_cast<unsigned char>(heads[i]);
   from[16 * 3 + 15] = 1;  // a bit that is lost
   Converter converter(big, small), other(small, big);
-  converter.convert(0, 0, from.data(), from.size(), there.data(), there.size(), "a");
+  converter.convert(0, 0, from.data(), from.size(), there.data(), there.size());
   EXPECT_EQ(converter.rounded, 1u);
   for (std::size_t i = 0; i < count; i++) EXPECT_EQ(there[12 * i + 8] | there[12 * i + 9] << 8, heads[i]) << i;
-  other.convert(0, 0, there.data(), there.size(), back.data(), back.size(), "a");
+  other.convert(0, 0, there.data(), there.size(), back.data(), back.size());
   from[16 * 3 + 15] = 0;
   EXPECT_EQ(back, from);
 }
@@ -79,7 +79,7 @@ TEST(ConvertTest, ArraysOfAnotherOrder) {
       Converter converter(big, small);
       std::vector<unsigned char> from(5 * size), to(5 * size);
       for (std::size_t i = 0; i < from.size(); i++) from[i] = static_cast<unsigned char>(37 * i + 129);
-      converter.convert(0, 0, from.data(), from.size(), to.data(), to.size(), "a");
+      converter.convert(0, 0, from.data(), from.size(), to.data(), to.size());
       for (std::size_t i = 0; i < from.size(); i++)
         EXPECT_EQ(to[i], from[i / size * size + size - 1 - i % size]) << size << " bytes, kind " << kind;
     }
@@ -92,10 +92,10 @@ TEST(ConvertTest, LongThatDoesNotFitIsNamed) {
   std::vector<unsigned char> from(2 * big[4].size), to(2 * small[4].size);
   from[big[4].size + 8] = 1;
   try {
-    converter.convert(4, 4, from.data(), from.size(), to.data(), to.size(), "r of x.c");
+    converter.convert(4, 4, from.data(), from.size(), to.data(), to.size());
     FAIL();
   } catch (const Refused& refused) {
-    EXPECT_EQ(refused.text, "r of x.c[1].l: 72057594037927936 does not fit long of 32 bits");
+    EXPECT_EQ(refused.text, "[1].l: 72057594037927936 does not fit long of 32 bits");
   }
 }
 
@@ -189,10 +189,10 @@ TEST(ConvertTest, WholeNumberOfUnknownSign) {
   from.types[1].kind = to.types[1].kind = kTypeBits;
   Converter converter(from, to);
   unsigned char wide[8] = {7}, narrow[4] = {};
-  converter.convert(1, 1, wide, 8, narrow, 4, "x");
+  converter.convert(1, 1, wide, 8, narrow, 4);
   EXPECT_EQ(narrow[0], 7);
   wide[3] = 0x80;
-  EXPECT_THROW(converter.convert(1, 1, wide, 8, narrow, 4, "x"), Refused);
+  EXPECT_THROW(converter.convert(1, 1, wide, 8, narrow, 4), Refused);
 }
 
 }  // namespace

@@ -166,7 +166,7 @@ void check_object(const Image& image, const Object& object) {
     need(type.size <= object.size, "an object is shorter than its type");
   }
   if (object.data == kNoData) return need(object.kind < kObjectHeap, "an object has no bytes");
-  need(object.data <= image.bytes.size() && object.size <= image.bytes.size() - object.data,
+  need(object.data <= image.byte_count() && object.size <= image.byte_count() - object.data,
        "an object's bytes are beyond the image");
 }
 
@@ -205,7 +205,7 @@ std::vector<unsigned char> encode(const Image& image, std::uint64_t byte_count) 
   return out.take();
 }
 
-Image decode(const std::vector<unsigned char>& stream) {
+Image decode(std::vector<unsigned char> stream) {
   In in(stream);
   if (std::memcmp(in.raw(sizeof kStreamMagic), kStreamMagic, sizeof kStreamMagic) != 0)
     throw Refused{"this is no portable image"};
@@ -225,8 +225,8 @@ Image decode(const std::vector<unsigned char>& stream) {
   decode_state(in, image);
   const std::uint64_t count = in.u64();
   need(count == in.left(), "its bytes are more or fewer than it says");
-  const unsigned char* bytes = in.raw(count);
-  image.bytes.assign(bytes, bytes + count);
+  image.first_byte = stream.size() - count;
+  image.stream = std::move(stream);
   check(image);
   return image;
 }

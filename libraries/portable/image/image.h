@@ -75,17 +75,19 @@ struct Image {
   std::vector<FunctionName> functions;
   std::vector<ForeignName> foreign;
   std::vector<AllocationSite> allocations;
-  std::vector<Object> objects;     // globals, heap blocks, slots of frames; no order of addresses
-  std::vector<FrameState> frames;  // innermost first
-  std::vector<unsigned char> bytes;
+  std::vector<Object> objects;        // globals, heap blocks, slots of frames; no order of addresses
+  std::vector<FrameState> frames;     // innermost first
+  std::vector<unsigned char> stream;  // it was decoded from
+  std::size_t first_byte = 0;         // of the values, which are the stream's end
 
-  const unsigned char* data(const Object& object) const { return bytes.data() + object.data; }
+  std::size_t byte_count() const { return stream.size() - first_byte; }
+  const unsigned char* data(const Object& object) const { return stream.data() + first_byte + object.data; }
 };
 
 // The stream of an image without its bytes, which follow it directly.
 std::vector<unsigned char> encode(const Image& image, std::uint64_t byte_count);
 // Checks all that others rely on: indices, sizes against types, places of bytes. Throws Refused.
-Image decode(const std::vector<unsigned char>& stream);
+Image decode(std::vector<unsigned char> stream);
 Image read_image(const std::string& path);
 
 // The bytes of an object that its type describes: of a heap block and of a struct with an open array at its end all.

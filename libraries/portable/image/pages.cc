@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 
 #include "libraries/portable/image/content.h"
 #include "libraries/portable/image/layout.h"
@@ -14,7 +15,8 @@
 namespace shadowib::portable {
 namespace {
 
-constexpr std::size_t kPagesAtOnce = 64;
+constexpr std::size_t kPagesAtOnce = 64;  // written
+constexpr std::size_t kPagesReadAtOnce = 256;
 constexpr char kPageMagic[] = {'P', 'S', 'I', '1'};
 
 std::uint64_t page_hash(const unsigned char* page) {
@@ -78,43 +80,50 @@ void PageWriter::write_out() {
   ready_ = 0;
 }
 
-std::vector<unsigned char> unpack_pages(const unsigned char* file, std::size_t size) {
+PageReader::PageReader(std::size_t size) : pages_(size / kPageSize) {
   if (size == 0 || size % kPageSize)
     throw Refused{"this is no whole image: it has " + std::to_string(size) + " bytes"};
-  const std::size_t pages = size / kPageSize;
-  std::vector<unsigned char> stream;
-  stream.reserve(pages * kPagePayload);
-  for (std::size_t i = 0; i < pages; i++) {
-    const unsigned char* page = file + i * kPageSize;
-    if (std::memcmp(page, kPageMagic, 4) != 0) throw Refused{"this is no portable image"};
-    if (get_le(page + 32, 8) != page_hash(page)) throw Refused{page_name(i) + "is damaged"};
-    const std::size_t used = get_le(page + 16, 4);
-    const bool last = get_le(page + 4, 4) == 1;
-    if (get_le(page + 8, 8) != i || used > kPagePayload || (used != kPagePayload && !last) ||
-        get_le(page + 24, 8) != get_le(file + 24, 8))
-      throw Refused{page_name(i) + "is of another place"};
-    if (last != (i + 1 == pages)) throw Refused{last ? "the image has a tail" : "the image has no end"};
-    stream.insert(stream.end(), page + kPageHeader, page + kPageHeader + used);
-  }
-  return stream;
+  stream_.reserve(pages_ * kPagePayload);
+}
+
+void PageReader::add(const unsigned char* page) {
+  if (std::memcmp(page, kPageMagic, 4) != 0) throw Refused{"this is no portable image"};
+  if (get_le(page + 32, 8) != page_hash(page)) throw Refused{page_name(number_) + "is damaged"};
+  const std::size_t used = get_le(page + 16, 4);
+  const std::uint64_t id = get_le(page + 24, 8);
+  const bool last = get_le(page + 4, 4) == 1;
+  if (number_ == 0) id_ = id;
+  if (get_le(page + 8, 8) != number_ || used > kPagePayload || (used != kPagePayload && !last) || id != id_)
+    throw Refused{page_name(number_) + "is of another place"};
+  if (last != (++number_ == pages_)) throw Refused{last ? "the image has a tail" : "the image has no end"};
+  stream_.insert(stream_.end(), page + kPageHeader, page + kPageHeader + used);
+}
+
+std::vector<unsigned char> unpack_pages(const unsigned char* file, std::size_t size) {
+  PageReader reader(size);
+  for (std::size_t at = 0; at < size; at += kPageSize) reader.add(file + at);
+  return reader.take();
 }
 
 std::vector<unsigned char> read_pages(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) throw Refused{std::string("it cannot be opened: ") + std::strerror(errno)};
+  const std::unique_ptr<const int, void (*)(const int*)> closer(&fd, [](const int* it) { close(*it); });
   struct stat about = {};
-  std::vector<unsigned char> file;
-  std::size_t have = 0;
-  if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode)) file.resize(about.st_size);
-  while (have < file.size()) {
-    const ssize_t got = read(fd, file.data() + have, file.size() - have);
+  const std::size_t size = fstat(fd, &about) == 0 && S_ISREG(about.st_mode) ? about.st_size : 0;
+  PageReader reader(size);
+  std::vector<unsigned char> some(std::min(size, kPagesReadAtOnce * kPageSize));
+  std::size_t have = 0;  // of `some`
+  for (std::size_t left = size; left > 0;) {
+    const ssize_t got = read(fd, some.data() + have, std::min(left, some.size() - have));
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    have += got;
+    if (got <= 0) throw Refused{"it cannot be read to its end"};
+    have += got, left -= got;
+    if (have < some.size() && left > 0) continue;
+    for (std::size_t at = 0; at < have; at += kPageSize) reader.add(some.data() + at);
+    have = 0;
   }
-  close(fd);
-  if (have < file.size()) throw Refused{"it cannot be read to its end"};
-  return unpack_pages(file.data(), file.size());
+  return reader.take();
 }
 
 }  // namespace shadowib::portable

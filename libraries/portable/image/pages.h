@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace shadowib::portable {
@@ -29,9 +30,21 @@ class PageWriter {
   std::vector<unsigned char> pages_;
 };
 
-// The stream of an image. Checks every byte of the pages. Throws Refused if one is not right.
+// The stream of an image, page by page. Checks every byte. Throws Refused if one is not right.
+class PageReader {
+ public:
+  explicit PageReader(std::size_t size);  // of the file
+  void add(const unsigned char* page);    // all of them, in their order
+  std::vector<unsigned char> take() { return std::move(stream_); }
+
+ private:
+  std::size_t pages_, number_ = 0;  // number_: of the next one
+  std::uint64_t id_ = 0;
+  std::vector<unsigned char> stream_;
+};
+
 std::vector<unsigned char> unpack_pages(const unsigned char* file, std::size_t size);
-// Reads a file and unpacks it.
+// Reads a file and unpacks it, with no second copy of it in memory.
 std::vector<unsigned char> read_pages(const std::string& path);
 
 void put_le(unsigned char* at, std::uint64_t value, unsigned bytes);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <tuple>
 
@@ -35,8 +36,8 @@ struct Home {
 };
 
 struct FrameWork {
-  std::vector<PointerPlace> values;     // in the frame's buffer
-  std::vector<PointerPlace> variables;  // in the frame's buffer now, in variables with addresses later
+  std::deque<PointerPlace> values;     // in the frame's buffer
+  std::deque<PointerPlace> variables;  // in the frame's buffer now, in variables with addresses later
 };
 
 class Restart {
@@ -244,15 +245,19 @@ class Restart {
                    static_cast<unsigned long long>(converter_.rounded));
   }
 
-  void fill(std::size_t object, unsigned char* memory, std::vector<PointerPlace>& pointers) {
+  void fill(std::size_t object, unsigned char* memory, std::deque<PointerPlace>& pointers) {
     const Object& then = image_.objects[object];
     const Home& home = homes_[object];
-    converter_.pointers.clear();
     std::memset(memory, 0, home.size);
-    converter_.convert(then.type, home.type, image_.data(then), value_bytes(image_, then), memory, home.size,
-                       object_name(image_, then));
-    for (PointerPlace& place : converter_.pointers) place.object = static_cast<std::uint32_t>(object);
-    pointers.insert(pointers.end(), converter_.pointers.begin(), converter_.pointers.end());
+    std::size_t added = pointers.size();
+    converter_.pointers.swap(pointers);
+    try {
+      converter_.convert(then.type, home.type, image_.data(then), value_bytes(image_, then), memory, home.size);
+    } catch (const Refused& refused) {
+      throw Refused{object_name(image_, then) + refused.text};
+    }
+    converter_.pointers.swap(pointers);
+    for (; added < pointers.size(); added++) pointers[added].object = static_cast<std::uint32_t>(object);
   }
 
   void write_pointer(const PointerPlace& place) {
@@ -297,6 +302,7 @@ class Restart {
     if (!home.present) throw Refused{"the program has no " + object_name(image_, then) + " that a pointer leads to"};
     if (!home.address && home.inner) return nowhere(place);
     if (!home.address) throw Refused{object_name(image_, then) + ", which a pointer leads to, has no address"};
+    if (target.offset == 0) return home.address;  // most of all
     try {
       return home.address + converter_.offset_of(then.type, home.type, value_bytes(image_, then), home.size,
                                                  target.offset, place.element);
@@ -323,7 +329,7 @@ class Restart {
   std::vector<Home> homes_;                                               // of each object of the image
   std::vector<FrameWork> frames_;                                         // of each frame, innermost first
   std::map<std::pair<std::size_t, std::uint32_t>, std::uint32_t> slots_;  // frame and slot here -> object there
-  std::vector<PointerPlace> later_;
+  std::deque<PointerPlace> later_;
   std::vector<const Function*> functions_;  // of each function of the image: ours, or null
   std::size_t entered_ = 0;
   std::uint64_t nowhere_ = 0;
