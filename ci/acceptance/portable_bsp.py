@@ -242,7 +242,7 @@ def refusals(case: Case) -> str:
     job.begin(3, ring)
     path = job.save_when_begun("--kill")
     job.end()
-    for words, text in ((("--portable", "--hosts", "a:2", ring), "--portable does not go with --hosts"), (("--program", ring, ring), "go with --portable"),
+    for words, text in ((("--portable", "--backend", "ib2tcp", ring), "--portable does not go with --backend"), (("--program", ring, ring), "go with --portable"),
                         (("--from", "ring", "--portable"), "leave --portable out")):
         done = subprocess.run(job.words(*words), capture_output=True, text=True, check=False)
         check(done.returncode == 125 and text in done.stderr, f"{words}: {done.returncode}, {done.stderr}")

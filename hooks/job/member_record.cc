@@ -47,10 +47,14 @@ std::string value_of(const std::string& line, const std::string& name) {
 
 }  // namespace
 
+std::string joined_record(int pid, std::uint64_t start_time, const std::string& host, const std::string& cluster) {
+  return "member pid=" + std::to_string(pid) + " starttime=" + std::to_string(start_time) + " host=" + host +
+         (cluster.empty() ? "" : " cluster=" + cluster) + "\n";
+}
+
 void record_joined(const std::string& lock_path, int pid, std::uint64_t start_time, const std::string& host,
                    const std::string& cluster) {
-  append(lock_path, "member pid=" + std::to_string(pid) + " starttime=" + std::to_string(start_time) +
-                        " host=" + host + (cluster.empty() ? "" : " cluster=" + cluster) + "\n");
+  append(lock_path, joined_record(pid, start_time, host, cluster));
 }
 
 void record_left(const std::string& lock_path, int status) {

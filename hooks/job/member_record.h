@@ -28,6 +28,10 @@ struct MemberRecord {
   std::string cluster;   // of a federation; "": none
 };
 
+// The first line, with its newline.
+std::string joined_record(int pid, std::uint64_t start_time, const std::string& host,
+                          const std::string& cluster = {});
+
 // Called in the member's process; use the heap. Both keep the file's time, the time of joining. A record that cannot
 // be written is no failure. The member then counts as one that died.
 void record_joined(const std::string& lock_path, int pid, std::uint64_t start_time, const std::string& host,

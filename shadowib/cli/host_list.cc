@@ -34,7 +34,7 @@ Status hosts_of_slurm(std::vector<Host>* hosts) {
     return Status(Code::kUsage, EINVAL,
                   "--hosts slurm: scontrol and SLURM_TASKS_PER_NODE do not tell which nodes have how many tasks; "
                   "write --hosts a:2,b:2");
-  for (std::size_t i = 0; i < names.size(); ++i) hosts->push_back({names[i], slots[i]});
+  for (std::size_t i = 0; i < names.size(); ++i) hosts->push_back({names[i], slots[i], {}});
   return {};
 }
 

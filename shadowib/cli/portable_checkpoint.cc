@@ -198,6 +198,8 @@ class Checkpoint {
       SHADOWIB_TRY(portable_facts(options_.directory, options_.job, member.index, &facts));
       if (facts.contains("interval")) (*portable)["interval"] = facts["interval"];
       if (facts.contains("keep")) (*portable)["keep"] = std::atoi(facts.value("keep", "").c_str());
+      for (const char* list : {"programs", "runners"})
+        if (facts.contains(list)) (*portable)[list] = facts[list];
       SetMember image{.index = member.index,
                       .pid = static_cast<int>(facts.value("pid", 0)),
                       .file = "member-" + std::to_string(member.index) + ".psi",

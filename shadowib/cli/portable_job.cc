@@ -1,6 +1,5 @@
 #include "shadowib/cli/portable_job.h"
 
-#include <elf.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -11,17 +10,19 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include "hooks/job/job_directory.h"
+#include "hooks/job/member_record.h"
 #include "hooks/job/protocol.h"
 #include "hooks/store/files.h"
+#include "shadowib/base/networks.h"
 #include "shadowib/base/processes.h"
 #include "shadowib/cli/history.h"
 #include "shadowib/cli/inherited_signals.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/program.h"
+#include "shadowib/command_line/architecture.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
@@ -42,18 +43,17 @@ std::string member_lock(const std::string& directory, const std::string& job, st
   return alive_path(directory, job, present_epoch(directory, job), std::to_string(member));
 }
 
-std::string this_architecture() { return architecture_of("/proc/self/exe"); }
-
 // The command that runs a program of another architecture, as words.
 Status runner_of(const std::string& program, const std::vector<std::string>& runners, Arguments* words) {
-  const std::string architecture = architecture_of(program);
+  const std::string architecture = command_line::architecture_of(program);
   if (architecture.empty())
     return Status::of(Code::kRefused, ENOEXEC, "%.200s is no program that shadowib-cc has linked", program.c_str());
-  if (architecture == this_architecture()) return {};
+  if (architecture == command_line::this_architecture()) return {};
   for (const std::string& runner : runners) {
     if (!runner.starts_with(architecture + "=")) continue;
     std::istringstream list(runner.substr(architecture.size() + 1));
     for (std::string word; list >> word;) words->push_back(word);
+    break;
   }
   if (words->empty())
     return Status::of(Code::kRefused, ENOEXEC,
@@ -79,6 +79,22 @@ Status take_member(const std::string& directory, const std::string& job, int wan
   return Status::of(Code::kBusy, 0, "member %u of job %.64s is alive", *member, job.c_str());
 }
 
+// Where processes of a BSP job on other hosts find this one: in a network that the user has chosen, IPv4 first. A
+// host that has only itself is all hosts.
+Status give_address() {
+  ::unsetenv("SHADOWIB_BSP_ADDRESS");
+  const char *here = std::getenv("SHADOWIB_BSP_HERE"), *all = std::getenv("SHADOWIB_BSP_PROCESSES");
+  if (here == nullptr || all == nullptr || std::atoi(here) == std::atoi(all)) return {};
+  std::vector<HostAddress> addresses;
+  SHADOWIB_TRY(choose_addresses(environment("IB2TCP_NETWORK"), &addresses));
+  addresses.push_back({"lo", kLoopback4, 128, true});
+  const auto rank = [](const HostAddress& a) { return std::pair(a.loopback, !is_ipv4(a.address)); };
+  const auto best = std::min_element(addresses.begin(), addresses.end(),
+                                     [rank](const auto& a, const auto& b) { return rank(a) < rank(b); });
+  ::setenv("SHADOWIB_BSP_ADDRESS", text_of(best->address).c_str(), 1);
+  return {};
+}
+
 Status make_ready(Common& common, const PortableStart& start, Arguments* words) {
   std::string program;
   SHADOWIB_TRY(find_program(start.command[0], &program));
@@ -100,25 +116,35 @@ Status make_ready(Common& common, const PortableStart& start, Arguments* words) 
   std::error_code error;
   Arguments command = start.command;
   command[0] = fs::absolute(program, error).lexically_normal();
+  Arguments programs;
   Json facts{{"member", member},
              {"pid", ::getpid()},
              {"host", host_name()},
              {"comm", fs::path(program).filename().string()},
              {"directory", fs::current_path(error).string()},
              {"command", command}};
-  // How bsprun takes checkpoints of all: a restart does the same.
+  // How bsprun takes checkpoints of all, and what it runs where: a restart does the same.
   for (const auto& [variable, name] :
        {std::pair{"SHADOWIB_BSP_INTERVAL", "interval"}, {"SHADOWIB_BSP_KEEP", "keep"}}) {
     if (const char* value = std::getenv(variable)) facts[name] = value;
     ::unsetenv(variable);
   }
+  if (!start.runners.empty()) facts["runners"] = start.runners;
+  for (const std::string& one : start.among)
+    programs.push_back(one.find('/') == std::string::npos ? one
+                                                          : fs::absolute(one, error).lexically_normal().string());
+  if (!programs.empty()) facts["programs"] = programs;
   // Of a BSP job: they save at one superstep, so none of them does so before all are there.
   if (const char* processes = std::getenv("SHADOWIB_BSP_PROCESSES")) facts["processes"] = std::atoi(processes);
+  SHADOWIB_TRY(give_address());
   SHADOWIB_TRY(place_file(member_path(common.directory, start.job, member), facts.dump(2) + "\n", false));
   ::fcntl(lock, F_SETFD, 0);  // held until the program ends
   ::setenv("SHADOWIB_PORTABLE_JOB", portable_path(common.directory, start.job).c_str(), 1);
   ::setenv("SHADOWIB_PORTABLE_MEMBER", std::to_string(member).c_str(), 1);
   ::setenv("SHADOWIB_PORTABLE_LOCK", std::to_string(lock).c_str(), 1);
+  // The program writes it, once it is one of shadowib-cc and has begun.
+  ::setenv("SHADOWIB_PORTABLE_RECORD", joined_record(::getpid(), process_start_time(::getpid()), host_name()).c_str(),
+           1);
   start.from.empty() ? ::unsetenv("SHADOWIB_PORTABLE_FROM")
                      : ::setenv("SHADOWIB_PORTABLE_FROM", start.from.c_str(), 1);
   // Started below `shadowib run`, which means other programs.
@@ -220,35 +246,21 @@ Status PortableRequest::ask(const std::string& staging, const std::string& lock,
   std::uint64_t number = 0;
   for (unsigned i = 0; i < 8; ++i) number |= std::stoull(id->substr(2 * i, 2), nullptr, 16) << (8 * i);
   word.store(number);
+  show();
   return {};
 }
 
 void PortableRequest::decide(bool committed) {
   const std::atomic_ref<unsigned char> decision(memory_[kDecisionAt]);
   decision.store(committed ? 'c' : 'w');
+  show();
   // One that is asked to end still has to read the decision.
-  if (!committed) std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory_)).store(0);
+  if (committed) return;
+  std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory_)).store(0);
+  show();
 }
 
-std::string architecture_of(const std::string& program) {
-  unsigned char head[20] = {};
-  std::ifstream file(program, std::ios::binary);
-  if (!file.read(reinterpret_cast<char*>(head), sizeof(head)) || std::memcmp(head, ELFMAG, SELFMAG) != 0) return {};
-  const int machine = head[EI_DATA] == ELFDATA2MSB ? head[18] << 8 | head[19] : head[19] << 8 | head[18];
-  switch (machine) {
-    case EM_X86_64:
-      return "x86_64";
-    case EM_386:
-      return "i686";
-    case EM_AARCH64:
-      return "aarch64";
-    case EM_S390:
-      return "s390x";
-    case EM_PPC:
-      return "powerpc";
-    default:
-      return "machine-" + std::to_string(machine);
-  }
-}
+// Processes on other hosts read the file.
+void PortableRequest::show() { (void)::msync(memory_, kRequestBytes, MS_SYNC); }
 
 }  // namespace shadowib::cli

@@ -27,6 +27,7 @@ struct PortableStart {
   int member = -1;                   // -1: the least that is free
   std::string from;                  // an image; empty: the program's begin
   std::vector<std::string> runners;  // ARCHITECTURE=COMMAND
+  std::vector<std::string> among;    // programs of a BSP job, of which each host runs those it can; empty: one alone
   Arguments command;
 };
 // Becomes the program. Returns an exit code of `run` if that cannot be.
@@ -56,10 +57,9 @@ class PortableRequest {
   void decide(bool committed);
 
  private:
+  void show();
+
   unsigned char* memory_ = nullptr;
 };
-
-// The name of the architecture that a program is for, as in its ELF header: "x86_64", "aarch64". Empty: it is none.
-std::string architecture_of(const std::string& program);
 
 }  // namespace shadowib::cli

@@ -1,5 +1,6 @@
 #include "shadowib/cli/portable_set.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -10,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <stdexcept>
+#include <utility>
 
 #include "hooks/imager/set/manifest.h"
 #include "hooks/job/job_directory.h"
@@ -75,6 +77,77 @@ Arguments command_of(const PortableSet::Member& member, const PortableRestart& h
   return command;
 }
 
+std::vector<std::string> words_of(const Json& object, const char* name) {
+  std::vector<std::string> words;
+  if (object.contains(name))
+    for (const Json& word : object.at(name)) words.push_back(word.get<std::string>());
+  return words;
+}
+
+std::vector<std::string> runners_of(const PortableSet& set, const PortableRestart& how) {
+  std::vector<std::string> runners = how.runners;  // the first of an architecture counts
+  runners.insert(runners.end(), set.runners.begin(), set.runners.end());
+  return runners;
+}
+
+// What bsprun is given: of a job on one host a program for each member, else those that a host may choose from.
+std::vector<std::string> programs_of(const PortableSet& set, const PortableRestart& how) {
+  std::vector<std::string> programs;
+  if (!how.hosts.empty() && !how.programs.empty()) return how.programs;
+  if (!how.hosts.empty() && !set.programs.empty()) return set.programs;
+  for (const PortableSet::Member& member : set.members) {
+    const std::string program = command_of(member, how)[0];
+    const bool is_new = std::find(programs.begin(), programs.end(), program) == programs.end();
+    if (how.hosts.empty() || is_new) programs.push_back(program);
+  }
+  return programs;
+}
+
+// What bsprun says of its end, in a pipe: its exit code may be the program's.
+class BsprunEnd {
+ public:
+  ~BsprunEnd() {
+    for (const int fd : pipe_)
+      if (fd >= 0) ::close(fd);
+  }
+  Status open() {
+    return ::pipe(pipe_) == 0 && ::fcntl(pipe_[0], F_SETFD, FD_CLOEXEC) == 0
+               ? Status()
+               : Status::of(Code::kIo, errno, "cannot make a pipe: %.60s", std::strerror(errno));
+  }
+  int writer() const { return pipe_[1]; }
+  // bsprun has its own end of the pipe.
+  void begin() { ::close(std::exchange(pipe_[1], -1)); }
+  // Behind its end. "": none.
+  std::string lost_host() const {
+    char text[4096];
+    const ssize_t bytes = ::read(pipe_[0], text, sizeof(text));
+    Json told;
+    if (bytes <= 0 || !Json::parse(std::string(text, static_cast<std::size_t>(bytes)), &told)) return {};
+    return told.contains("process") ? "" : told.value("host", "");
+  }
+
+ private:
+  int pipe_[2] = {-1, -1};
+};
+
+// Process 0's words for all; bsprun starts as many. Where, it reads in SHADOWIB_HOSTS.
+Arguments bsprun_words(const Common& common, const SetManifest& manifest, const PortableSet& set,
+                       const PortableRestart& how, int end) {
+  Arguments words{
+      beside("bsprun"), "--portable", "--images", manifest.path,    "-n",         std::to_string(set.members.size()),
+      "--job",          manifest.job, "--dir",    common.directory, "--tell-end", std::to_string(end)};
+  if (!set.interval.empty()) words.insert(words.end(), {"--interval", set.interval});
+  if (set.keep != 0 && !set.interval.empty()) words.insert(words.end(), {"--keep", std::to_string(set.keep)});
+  if (how.lease_s > 0) words.insert(words.end(), {"--lease", std::to_string(how.lease_s)});
+  for (const std::string& runner : runners_of(set, how)) words.insert(words.end(), {"--runner", runner});
+  for (const std::string& program : programs_of(set, how)) words.insert(words.end(), {"--program", program});
+  words.push_back("--");
+  const Arguments& first = set.members[0].command;
+  words.insert(words.end(), first.begin(), first.end());
+  return words;
+}
+
 }  // namespace
 
 Status read_portable_set(const SetManifest& manifest, PortableSet* set) {
@@ -88,6 +161,8 @@ Status read_portable_set(const SetManifest& manifest, PortableSet* set) {
     set->superstep = portable.at("superstep").get<std::uint64_t>();
     set->interval = portable.value("interval", "");
     set->keep = portable.value("keep", 0u);
+    set->programs = words_of(portable, "programs");
+    set->runners = words_of(portable, "runners");
     set->members.clear();
     for (const Json& entry : portable.at("members")) {
       PortableSet::Member member;
@@ -123,11 +198,11 @@ Status take_portable_job(const std::string& directory, const std::string& job) {
 
 Status restart_portable(const Common& common, const SetManifest& manifest, const PortableSet& set,
                         const PortableRestart& how, const std::function<void()>& started,
-                        std::vector<RestartedProcess>* processes) {
+                        std::vector<RestartedProcess>* processes, std::string* lost_host) {
   const std::string& job = manifest.job;
-  for (const PortableSet::Member& member : set.members) {
+  for (const std::string& named : how.hosts.empty() ? programs_of(set, how) : Arguments{}) {
     std::string program;
-    SHADOWIB_TRY(find_program(command_of(member, how)[0], &program));
+    SHADOWIB_TRY(find_program(named, &program));
   }
   std::string exchange = exchange_of(common, job);
   SHADOWIB_TRY(settle_exchange(job_paths(common.directory, job).password, &exchange));
@@ -140,20 +215,14 @@ Status restart_portable(const Common& common, const SetManifest& manifest, const
   struct sigaction action {};
   action.sa_handler = note_signal;  // without SA_RESTART: waitpid() returns
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
+  BsprunEnd end;
   if (set.is_bsp) {
-    // Process 0's words for all; bsprun starts as many.
-    Arguments words{
-        beside("bsprun"), "--portable", "--images", manifest.path,   "-n", std::to_string(set.members.size()),
-        "--job",          job,          "--dir",    common.directory};
-    if (!set.interval.empty()) words.insert(words.end(), {"--interval", set.interval});
-    if (set.keep != 0 && !set.interval.empty()) words.insert(words.end(), {"--keep", std::to_string(set.keep)});
-    for (const std::string& runner : how.runners) words.insert(words.end(), {"--runner", runner});
-    for (const PortableSet::Member& member : set.members)
-      words.insert(words.end(), {"--program", command_of(member, how)[0]});
-    words.push_back("--");
-    const Arguments& first = set.members[0].command;
-    words.insert(words.end(), first.begin(), first.end());
-    processes->push_back({0, start(words, set.members[0].directory), -1, false});
+    SHADOWIB_TRY(end.open());
+    how.hosts.empty() ? ::unsetenv("SHADOWIB_HOSTS") : ::setenv("SHADOWIB_HOSTS", how.hosts.c_str(), 1);
+    if (!how.shell.empty()) ::setenv("SHADOWIB_RSH", how.shell.c_str(), 1);
+    processes->push_back(
+        {0, start(bsprun_words(common, manifest, set, how, end.writer()), set.members[0].directory), -1, false});
+    end.begin();
   }
   for (std::size_t i = 0; !set.is_bsp && i < set.members.size(); ++i) {
     Arguments words{own,
@@ -167,7 +236,7 @@ Status restart_portable(const Common& common, const SetManifest& manifest, const
                     std::to_string(set.members[i].index),
                     "--image",
                     manifest.path + "/" + manifest.members[i].file};
-    for (const std::string& runner : how.runners) words.insert(words.end(), {"--runner", runner});
+    for (const std::string& runner : runners_of(set, how)) words.insert(words.end(), {"--runner", runner});
     words.push_back("--");
     const Arguments command = command_of(set.members[i], how);
     words.insert(words.end(), command.begin(), command.end());
@@ -177,6 +246,7 @@ Status restart_portable(const Common& common, const SetManifest& manifest, const
     if (p.pid < 0) return Status::of(Code::kIo, errno, "cannot fork: %.60s", std::strerror(errno));
   started();
   await_all(processes);
+  if (set.is_bsp) *lost_host = end.lost_host();
   return {};
 }
 

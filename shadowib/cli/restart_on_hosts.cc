@@ -15,6 +15,12 @@ int restart_on_hosts(const RestartArguments& arguments, const SetManifest& manif
   if (arguments.members || arguments.workers >= 0 || arguments.far.given() || common.json)
     return fail(common, Status(Code::kUsage, 0,
                                "--hosts does not go with --members, --workers, --json and options of far places"));
+  for (const command_line::Host& host : hosts)
+    if (!host.architecture.empty())
+      return fail(common, Status::of(Code::kUsage, 0,
+                                     "--hosts %.100s:%.20s: only sets of bsprun --portable restart on another "
+                                     "architecture",
+                                     host.name.c_str(), host.architecture.c_str()));
   Companies companies;
   if (Status s = find_companies(manifest, &companies); !s.ok()) return fail(common, s);
   std::error_code error;

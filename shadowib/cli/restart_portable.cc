@@ -2,25 +2,55 @@
 #include <sys/wait.h>
 
 #include <cstdio>
+#include <cstdlib>
 
+#include "shadowib/cli/end_on_request.h"
+#include "shadowib/cli/host_list.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/restart_hosts.h"
 #include "shadowib/cli/restart_kinds.h"
 #include "shadowib/cli/sets.h"
 
 namespace shadowib::cli {
+namespace {
+
+Status judge(const RestartArguments& arguments) {
+  if (!arguments.members && arguments.workers < 0 && !arguments.far.given() && arguments.backend.empty() &&
+      arguments.files == "keep")
+    return {};
+  return Status(
+      Code::kUsage, 0,
+      "a set of portable programs is restarted with --program, --runner, --hosts, --rsh, --lease, --dir and "
+      "--json only");
+}
+
+// Where a BSP job goes on.
+Status take_hosts(const RestartArguments& arguments, const PortableSet& set, PortableRestart* how) {
+  if (arguments.hosts.empty()) return {};
+  if (!set.is_bsp)
+    return Status(Code::kUsage, 0, "--hosts is for sets of bsprun: processes of other portable jobs do not meet");
+  std::vector<command_line::Host> hosts;
+  SHADOWIB_TRY(parse_host_list(arguments.hosts, &hosts));
+  how->hosts = command_line::hosts_text(hosts);
+  how->shell = !arguments.shell.empty() ? arguments.shell : environment("RSH");
+  how->lease_s = arguments.lease_s;
+  if (!arguments.network.empty()) ::setenv("SHADOWIB_IB2TCP_NETWORK", arguments.network.c_str(), 1);
+  return {};
+}
+
+}  // namespace
 
 int restart_portable_set(const RestartArguments& arguments, SetManifest manifest) {
   const Common& common = arguments.common;
-  if (arguments.members || !arguments.hosts.empty() || arguments.workers >= 0 || arguments.far.given() ||
-      !arguments.backend.empty() || arguments.files != "keep")
-    return fail(common, Status(Code::kUsage, 0,
-                               "a set of portable programs is restarted with --program, --runner, --dir and --json "
-                               "only"));
+  if (Status s = judge(arguments); !s.ok()) return fail(common, s);
   const std::string exchange;
   RestartTold told(arguments, manifest, exchange, manifest.members.size());
   PortableSet set;
+  PortableRestart how = arguments.portable;
+  std::string lost_host;
   Status status = verify_with_progress(manifest.path, &manifest);
   if (status.ok()) status = read_portable_set(manifest, &set);
+  if (status.ok()) status = take_hosts(arguments, set, &how);
   if (status.ok()) status = take_portable_job(common.directory, manifest.job);
   std::vector<RestartedProcess> processes;
   if (status.ok()) {
@@ -29,7 +59,7 @@ int restart_portable_set(const RestartArguments& arguments, SetManifest manifest
       const std::size_t count = set.members.size();
       told.line("restored " + std::to_string(count) + (count == 1 ? " process" : " processes"));
     };
-    status = restart_portable(common, manifest, set, arguments.portable, started, &processes);
+    status = restart_portable(common, manifest, set, how, started, &processes, &lost_host);
   }
   if (!status.ok()) return told.failed(status);
   bool good = true;
@@ -44,7 +74,15 @@ int restart_portable_set(const RestartArguments& arguments, SetManifest manifest
     list.push_back(entry);
   }
   if (common.json) print_json({{"set", manifest.path}, {"ok", good}, {"processes", list}});
-  return good ? 0 : kRestartedProcessFailed;
+  if (!lost_host.empty()) {
+    note_event(common.directory, manifest.job,
+               HistoryEvent("host_lost").add("on", lost_host).add("how", "its part of bsprun is gone"));
+    return kLostHost;
+  }
+  const int exit_code = good ? 0 : kRestartedProcessFailed;
+  told.saved_as(saved_by_records(common.directory, manifest.job));
+  told.ended(processes, exit_code);
+  return exit_code;
 }
 
 }  // namespace shadowib::cli

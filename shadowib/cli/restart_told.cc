@@ -64,7 +64,7 @@ int report_ends(const Common& common, const SetManifest& manifest, const std::se
 }
 
 const std::string& RestartTold::saved_as() {
-  if (saved_as_.empty()) saved_as_ = saved_before_end(exchange_, epoch_);
+  if (saved_as_.empty() && !exchange_.empty()) saved_as_ = saved_before_end(exchange_, epoch_);
   return saved_as_;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hooks/imager/checkpoint_set.h"
@@ -36,6 +37,8 @@ class RestartTold {
   void began(const std::string& epoch) { epoch_ = epoch; }
   // The end on request, if there was one.
   const std::string& saved_as();
+  // Instead of looking for it in the exchange.
+  void saved_as(std::string set) { saved_as_ = std::move(set); }
   // One of restart_set()'s.
   void line(std::string text);
   int failed(const Status& status);

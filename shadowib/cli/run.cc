@@ -517,6 +517,7 @@ void add_run(Command& program) {
       ->not_empty("a runner")
       ->type_name("A=CMD");
   command->add_option("--image", options->portable_start.from, "")->not_empty("an image")->hidden();
+  command->add_option("--among", options->portable_start.among, "")->not_empty("a program")->hidden();
   add_common(command, &options->common);
   command->footer(kRunExamples);
   command->take_rest(options->command, " -- CMD [ARGUMENT...]");

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "shadowib/command_line/architecture.h"
+
 namespace command_line {
 
 std::string parse_hosts(const std::string& text, std::vector<Host>* hosts) {
@@ -13,10 +15,15 @@ std::string parse_hosts(const std::string& text, std::vector<Host>* hosts) {
     const std::size_t end = std::min(text.find(',', at), text.size());
     const std::string word = text.substr(at, end - at);
     at = end + 1;
-    Host host{word, 1};
-    if (const std::size_t colon = word.rfind(':'); colon != std::string::npos) {
-      const std::string slots = word.substr(colon + 1);
+    Host host{word, 1, {}};
+    if (const std::size_t colon = word.rfind(':');
+        colon != std::string::npos && is_architecture(word.substr(colon + 1))) {
+      host.architecture = word.substr(colon + 1);
       host.name = word.substr(0, colon);
+    }
+    if (const std::size_t colon = host.name.rfind(':'); colon != std::string::npos) {
+      const std::string slots = host.name.substr(colon + 1);
+      host.name.resize(colon);
       const bool is_number = !slots.empty() && slots.size() <= 4 &&
                              std::all_of(slots.begin(), slots.end(), [](char c) { return c >= '0' && c <= '9'; });
       host.slots = is_number ? std::stoi(slots) : 0;
@@ -32,7 +39,9 @@ std::string parse_hosts(const std::string& text, std::vector<Host>* hosts) {
 
 std::string hosts_text(const std::vector<Host>& hosts) {
   std::string text;
-  for (const Host& host : hosts) text += (text.empty() ? "" : ",") + host.name + ":" + std::to_string(host.slots);
+  for (const Host& host : hosts)
+    text += (text.empty() ? "" : ",") + host.name + ":" + std::to_string(host.slots) +
+            (host.architecture.empty() ? "" : ":" + host.architecture);
   return text;
 }
 

@@ -10,11 +10,12 @@ namespace command_line {
 struct Host {
   std::string name;
   int slots = 1;
+  std::string architecture;  // of portable programs that it runs; "": its own
 };
 
-// "a:2,b" as hosts; empty *hosts and a text that says why if it is none.
+// "a:2,b,c:2:aarch64" as hosts; empty *hosts and a text that says why if it is none.
 std::string parse_hosts(const std::string& text, std::vector<Host>* hosts);
-// And back: "a:2,b:1".
+// And back: "a:2,b:1,c:2:aarch64".
 std::string hosts_text(const std::vector<Host>& hosts);
 
 // One word of a shell's command line.

@@ -17,7 +17,14 @@ TEST(Hosts, AreParsedOrRefused) {
   EXPECT_EQ(hosts[1].slots, 1);
   EXPECT_EQ(hosts[2].name, "[::1]");
   EXPECT_EQ(hosts_text(hosts), "a:2,b:1,[::1]:4");
-  for (const char* wrong : {"", "a:0", "a:x", ":2", "a,,b", "-oProxyCommand=x:1", "a:-1", "a:99999"}) {
+  EXPECT_EQ(parse_hosts("a:2:aarch64,s390x,b:s390x", &hosts), "");
+  ASSERT_EQ(hosts.size(), 3u);
+  EXPECT_EQ(hosts[0].architecture, "aarch64");
+  EXPECT_EQ(hosts[0].slots, 2);
+  EXPECT_EQ(hosts[1].name, "s390x") << "a host's name may be an architecture's";
+  EXPECT_EQ(hosts_text(hosts), "a:2:aarch64,s390x:1,b:1:s390x");
+  for (const char* wrong : {"", "a:0", "a:x", ":2", "a,,b", "-oProxyCommand=x:1", "a:-1", "a:99999", "a:2:mips",
+                            "a:x:aarch64", ":aarch64"}) {
     EXPECT_NE(parse_hosts(wrong, &hosts), "") << wrong;
     EXPECT_TRUE(hosts.empty());
   }

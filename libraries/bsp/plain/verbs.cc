@@ -1,9 +1,12 @@
 // The verbs that this library calls, over sockets: for programs without the shim, and on processors without a driver.
 //
-// One device, "plain". A queue pair is a connection to a peer on this host. A WRITE is complete when the connection
+// One device, "plain". A queue pair is a connection to a peer, on this host or, by SHADOWIB_BSP_ADDRESS, on another;
+// the device's GID is the address at which this process listens. A WRITE is complete when the connection
 // has taken its bytes; a READ is answered when the peer is in a call of the library. No thread: requests and answers
 // move while completions are polled. Peers have one byte order, which the greeting checks.
-// Any process of the host may connect; one that does not know the run's epoch is not heard.
+// Any process that reaches the address may connect; one that does not know the run's epoch is not heard. Nothing is
+// encrypted.
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <netinet/in.h>
@@ -59,12 +62,24 @@ struct Region {
   std::size_t bytes;
 };
 
+// Where a process listens: its GID and LID.
+struct Place {
+  ibv_gid address{};  // IPv4 as ::ffff:a.b.c.d
+  std::uint16_t port = 0;
+};
+
+bool operator<(const Place& a, const Place& b) {
+  const int order = std::memcmp(a.address.raw, b.address.raw, sizeof(a.address.raw));
+  return order != 0 ? order < 0 : a.port < b.port;
+}
+
 ibv_device device;
-ibv_context context;
+verbs_context whole;  // <infiniband/verbs.h> looks in front of a context
+ibv_context& context = whole.context;
 ibv_cq the_cq;
 ibv_srq the_srq;
 int listener = -1, poller = -1;
-std::uint16_t port = 0;
+Place own;
 std::uint64_t epoch = 0, next_read = 1;
 std::uint32_t next_key = 1;
 std::map<std::uint32_t, Region> regions;
@@ -84,13 +99,41 @@ void watch(int fd, bool also_room, bool is_new) {
   ::epoll_ctl(poller, is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
 }
 
-sockaddr_in loopback(std::uint16_t to) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(to);
-  return address;
+constexpr std::uint8_t kIpv4[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+// False: the text is no address.
+bool parse(const char* text, ibv_gid* address) {
+  *address = {};
+  if (::inet_pton(AF_INET6, text, address->raw) == 1) return true;
+  std::memcpy(address->raw, kIpv4, sizeof(kIpv4));
+  return ::inet_pton(AF_INET, text, address->raw + sizeof(kIpv4)) == 1;
 }
+
+// Of a socket. IPv4 has sockets of its own, as a host may have no IPv6.
+struct Address {
+  explicit Address(const Place& place) {
+    if (std::memcmp(place.address.raw, kIpv4, sizeof(kIpv4)) == 0) {
+      v4.sin_family = AF_INET;
+      std::memcpy(&v4.sin_addr, place.address.raw + sizeof(kIpv4), sizeof(v4.sin_addr));
+      v4.sin_port = htons(place.port);
+      length = sizeof(v4);
+    } else {
+      v6.sin6_family = AF_INET6;
+      std::memcpy(&v6.sin6_addr, place.address.raw, sizeof(v6.sin6_addr));
+      v6.sin6_port = htons(place.port);
+      length = sizeof(v6);
+    }
+  }
+  sockaddr* get() { return &any; }
+  std::uint16_t port() const { return ntohs(any.sa_family == AF_INET ? v4.sin_port : v6.sin6_port); }
+
+  union {
+    sockaddr any;
+    sockaddr_in v4;
+    sockaddr_in6 v6{};
+  };
+  socklen_t length = 0;
+};
 
 void complete(std::uint32_t number, ibv_wc_opcode opcode, std::uint64_t wr_id, std::uint32_t immediate = 0) {
   ibv_wc wc{};
@@ -246,12 +289,12 @@ void progress() {
 }
 
 // Of two processes the one with the smaller place connects.
-void connect_to(Connection& c, std::uint16_t there) {
-  if (there < port) return;
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const sockaddr_in address = loopback(there);
+void connect_to(Connection& c, const Place& there) {
+  if (there < own) return;
+  Address address(there);
+  const int fd = ::socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const Hello hello{epoch, c.number, c.there};
-  if (fd < 0 || ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
+  if (fd < 0 || ::connect(fd, address.get(), address.length) != 0 ||
       ::send(fd, &hello, sizeof(hello), MSG_NOSIGNAL) != sizeof(hello)) {
     if (fd >= 0) ::close(fd);
     return give_up(c);
@@ -303,14 +346,16 @@ int req_notify_cq(ibv_cq*, int) { return 0; }
 bool begin() {
   const char* run = std::getenv("SHADOWIB_BSP_EPOCH");
   epoch = run != nullptr ? std::strtoull(run, nullptr, 16) : 0;
-  listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const char* named = std::getenv("SHADOWIB_BSP_ADDRESS");
+  if (!parse(named != nullptr ? named : "127.0.0.1", &own.address))
+    fail("SHADOWIB_BSP_ADDRESS=%s is no address", named);
+  Address address(own);
+  listener = ::socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   poller = ::epoll_create1(EPOLL_CLOEXEC);
-  sockaddr_in address = loopback(0);
-  socklen_t length = sizeof(address);
-  if (listener < 0 || poller < 0 || ::bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      ::listen(listener, 1024) != 0 || ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0)
+  if (listener < 0 || poller < 0 || ::bind(listener, address.get(), address.length) != 0 ||
+      ::listen(listener, 1024) != 0 || ::getsockname(listener, address.get(), &address.length) != 0)
     return false;
-  port = ntohs(address.sin_port);
+  own.port = address.port();
   watch(listener, false, true);
   return true;
 }
@@ -340,8 +385,9 @@ ibv_context* ibv_open_device(ibv_device*) {
 int ibv_query_port(ibv_context*, std::uint8_t, _compat_ibv_port_attr* to) {
   auto* attr = reinterpret_cast<ibv_port_attr*>(to);
   attr->active_mtu = IBV_MTU_4096;
-  attr->link_layer = IBV_LINK_LAYER_INFINIBAND;
-  attr->lid = port;
+  attr->link_layer = IBV_LINK_LAYER_ETHERNET;
+  attr->gid_tbl_len = 1;
+  attr->lid = own.port;
   return 0;
 }
 int ibv_query_device(ibv_context*, ibv_device_attr* attr) {
@@ -349,7 +395,7 @@ int ibv_query_device(ibv_context*, ibv_device_attr* attr) {
   return 0;
 }
 int ibv_query_gid(ibv_context*, std::uint8_t, int, ibv_gid* gid) {
-  *gid = {};
+  *gid = own.address;
   return 0;
 }
 ibv_pd* ibv_alloc_pd(ibv_context*) {
@@ -381,7 +427,7 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   if ((mask & IBV_QP_DEST_QPN) == 0) return 0;
   Connection& c = *connections.at(qp->qp_num);
   c.there = attr->dest_qp_num;
-  connect_to(c, attr->ah_attr.dlid);
+  connect_to(c, {attr->ah_attr.grh.dgid, attr->ah_attr.dlid});
   return 0;
 }
 #undef ibv_reg_mr

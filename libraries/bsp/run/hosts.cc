@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "libraries/bsp/run/local.h"
+#include "shadowib/command_line/architecture.h"
 
 namespace shadowib::bsprun {
 namespace {
@@ -24,6 +25,7 @@ constexpr char kMark = '\x1e';
 constexpr std::size_t kLongestWords = 128;
 // A share that is to end needs three seconds at most (local.cc); one that is silent for so long is lost.
 constexpr long kToEndMs = 15000;
+constexpr int kBeatsInLease = 4;
 
 void write_all(int fd, const char* data, std::size_t bytes) {
   while (bytes > 0) {
@@ -35,26 +37,8 @@ void write_all(int fd, const char* data, std::size_t bytes) {
 
 std::string remote_command(const Options& options, const Share& share, const std::string& token) {
   std::error_code error;
-  std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe", error).string(),
-                                 "--share",
-                                 token,
-                                 "--epoch",
-                                 options.epoch,
-                                 "--first",
-                                 std::to_string(share.first),
-                                 "--count",
-                                 std::to_string(share.count),
-                                 "-n",
-                                 std::to_string(options.processes),
-                                 "--job",
-                                 options.job};
-  if (!options.directory.empty()) words.insert(words.end(), {"--dir", options.directory});
-  if (!options.backend.empty()) words.insert(words.end(), {"--backend", options.backend});
-  if (!options.interval.empty()) words.insert(words.end(), {"--interval", options.interval});
-  if (options.keep != 0) words.insert(words.end(), {"--keep", std::to_string(options.keep)});
-  words.push_back("--");
-  words.insert(words.end(), options.program.begin(), options.program.end());
-  return command_line::line_for_host(words, is_forwarded);
+  const std::string bsprun = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  return command_line::line_for_host(share_words(options, share, bsprun, token), is_forwarded);
 }
 
 // A share as this side sees it.
@@ -74,6 +58,7 @@ class Shares {
   Outcome run(const std::vector<Share>& shares, std::string* host) {
     for (const Share& share : shares)
       if (!start(share)) break;
+    if (options_.lease_s > 0) ::signal(SIGPIPE, SIG_IGN);  // a share that has ended hears no beat
     while (std::any_of(remotes_.begin(), remotes_.end(), [](const Remote& r) { return r.pid > 0; })) {
       step();
       if (std::none_of(remotes_.begin(), remotes_.end(), [](const Remote& r) { return r.output >= 0; })) end_all();
@@ -114,6 +99,7 @@ class Shares {
     }
     ::close(in[0]);
     ::close(out[1]);
+    ::fcntl(in[1], F_SETFL, O_NONBLOCK);
     remotes_.push_back({share, pid, in[1], out[0], {}, false, {}});
     return true;
   }
@@ -121,7 +107,7 @@ class Shares {
   void step() {
     std::vector<pollfd> sources{{signals_, POLLIN, 0}};
     for (const Remote& remote : remotes_) sources.push_back({remote.output, POLLIN, 0});
-    ::poll(sources.data(), sources.size(), ending_ ? static_cast<int>(std::max(0L, give_up_at_ - now_ms())) : -1);
+    ::poll(sources.data(), sources.size(), wait_ms());
     signalfd_siginfo signal;
     while (::read(signals_, &signal, sizeof(signal)) == sizeof(signal)) {
       if (signal.ssi_signo == SIGCHLD) continue;
@@ -132,6 +118,24 @@ class Shares {
       if ((sources[i + 1].revents & (POLLIN | POLLHUP | POLLERR)) != 0) listen(&remotes_[i]);
     reap();
     if (ending_ && now_ms() >= give_up_at_) give_up();
+    if (ending_) return;
+    if (options_.lease_s > 0) beat();
+    checkpoints_.step();
+  }
+
+  int wait_ms() const {
+    if (ending_) return static_cast<int>(std::max(0L, give_up_at_ - now_ms()));
+    const int beat = options_.lease_s > 0 ? static_cast<int>(std::max(0L, beat_at_ - now_ms())) : -1;
+    const int checkpoint = checkpoints_.wait_ms();
+    return beat < 0 || checkpoint < 0 ? std::max(beat, checkpoint) : std::min(beat, checkpoint);
+  }
+
+  // A share that hears nothing for the lease ends. A pipe that is full has beats enough.
+  void beat() {
+    if (now_ms() < beat_at_) return;
+    beat_at_ = now_ms() + static_cast<long>(1000 * options_.lease_s) / kBeatsInLease;
+    for (const Remote& remote : remotes_)
+      if (remote.control >= 0) (void)!::write(remote.control, "b", 1);
   }
 
   // A shell may live for some time after its output has ended.
@@ -240,7 +244,8 @@ class Shares {
   const std::string token_ = random_token();
   std::vector<Remote> remotes_;
   bool ending_ = false;
-  long give_up_at_ = 0;
+  long give_up_at_ = 0, beat_at_ = 0;
+  Checkpoints checkpoints_{options_};
   Outcome worst_;
   std::string host_;
 };
@@ -251,9 +256,15 @@ Outcome run_on_hosts(const Options& options, const std::vector<Share>& shares, i
   return Shares(options, signals).run(shares, host);
 }
 
-int run_share(const Options& options, int signals) {
+int run_share(Options options, int signals) {
   // The processes have the output; the words follow when all have ended.
-  const Outcome outcome = run_here(options, {signals, STDIN_FILENO});
+  Outcome outcome{Outcome::Kind::kExit, -1, kUsage};
+  const std::string why = choose_programs(command_line::this_architecture(), &options);
+  if (why.empty())
+    outcome = run_here(options, {signals, STDIN_FILENO});
+  else
+    std::fprintf(stderr, "bsprun: processes %d to %d: on their host: %s\n", options.first,
+                 options.first + options.count - 1, why.c_str());
   const std::string words = last_words(options.share_token, outcome);
   write_all(STDOUT_FILENO, words.data(), words.size());
   return 0;

@@ -11,6 +11,6 @@ Outcome run_on_hosts(const Options& options, const std::vector<Share>& shares, i
 
 // The other side: runs this host's share, and tells the outcome on standard output as its last words. End of file on
 // standard input ends the processes. Returns the exit code.
-int run_share(const Options& options, int signals);
+int run_share(Options options, int signals);
 
 }  // namespace shadowib::bsprun

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 namespace shadowib::bsprun {
@@ -21,6 +22,13 @@ namespace {
 
 constexpr int kToEndByThemselvesMs = 1000;  // after an abort, which they have been told of
 constexpr int kToEndBySignalMs = 2000;      // then SIGKILL
+constexpr int kLeaseLookMs = 100;
+
+long ms_of(clockid_t clock) {
+  timespec now;
+  ::clock_gettime(clock, &now);
+  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
 
 void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
 
@@ -80,12 +88,10 @@ class Group {
 
   Outcome run() {
     if (!start()) return {Outcome::Kind::kExit, options_.first, kUsage};
-    next_checkpoint_at_ = now_ms() + interval_ms();
+    // Of a share the bsprun takes them that has started it.
+    if (!options_.is_share()) checkpoints_.emplace(options_);
     while (living_ > 0) step();
-    if (checkpoint_ > 0) {
-      ::kill(checkpoint_, SIGTERM);
-      ::waitpid(checkpoint_, nullptr, 0);
-    }
+    checkpoints_.reset();
     return worst_;
   }
 
@@ -109,29 +115,7 @@ class Group {
     return true;
   }
 
-  // Of portable processes; others take their own. 0: none.
-  long interval_ms() const {
-    return options_.portable && !options_.interval.empty()
-               ? std::max(1L, static_cast<long>(1000 * std::atof(options_.interval.c_str())))
-               : 0;
-  }
-
-  void start_checkpoint() {
-    next_checkpoint_at_ = now_ms() + interval_ms();
-    if (checkpoint_ > 0) return;  // the one before is still under way
-    std::vector<std::string> words = checkpoint_words(options_);
-    words.insert(words.begin(), shadowib_command());
-    checkpoint_ = ::fork();
-    if (checkpoint_ != 0) return;
-    sigset_t none;
-    ::sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
-    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-    const int null = ::open("/dev/null", O_RDWR);
-    ::dup2(null, STDIN_FILENO);
-    ::dup2(null, STDOUT_FILENO);  // the set's path
-    ::_exit(execute(std::move(words)));
-  }
+  long lease_ms() const { return static_cast<long>(1000 * options_.lease_s); }
 
   void signal_all(int signal) {
     for (const pid_t pid : pids_)
@@ -151,18 +135,28 @@ class Group {
     int patience = -1;
     if (ending_)
       patience = static_cast<int>(std::max(0L, (terminate_at_ != 0 ? terminate_at_ : kill_at_) - now_ms()));
-    else if (interval_ms() > 0)
-      patience = static_cast<int>(std::max(0L, next_checkpoint_at_ - now_ms()));
+    else if (options_.lease_s > 0)
+      patience = kLeaseLookMs;
+    else if (checkpoints_)
+      patience = checkpoints_->wait_ms();
     ::poll(sources, stop_.control >= 0 && !ending_ ? 2 : 1, patience);
     signalfd_siginfo signal;
     while (::read(stop_.signals, &signal, sizeof(signal)) == sizeof(signal))
       if (signal.ssi_signo != SIGCHLD) stopped_by(static_cast<int>(signal.ssi_signo));
     if (stop_.control >= 0 && (sources[1].revents & (POLLIN | POLLHUP)) != 0) {
-      char byte;
-      if (::read(stop_.control, &byte, 1) <= 0) end_all(0);
+      char beats[64];
+      heard_at_ = boot_ms();
+      if (::read(stop_.control, beats, sizeof(beats)) <= 0) end_all(0);
+    }
+    if (stop_.control >= 0 && !ending_ && options_.lease_s > 0 && boot_ms() > heard_at_ + lease_ms()) {
+      std::fprintf(stderr,
+                   "bsprun: no word of the bsprun that has started these processes for %g s; they are ended\n",
+                   options_.lease_s);
+      worst_ = {Outcome::Kind::kSignal, options_.first, SIGTERM};
+      end_all(0);
     }
     reap();
-    if (!ending_ && living_ > 0 && interval_ms() > 0 && now_ms() >= next_checkpoint_at_) start_checkpoint();
+    if (!ending_ && living_ > 0 && checkpoints_) checkpoints_->step();
     if (!ending_ || living_ == 0) return;
     if (terminate_at_ != 0 && now_ms() >= terminate_at_) {
       terminate_at_ = 0;
@@ -182,7 +176,6 @@ class Group {
     for (int status = 0;;) {
       const pid_t pid = ::waitpid(-1, &status, WNOHANG);
       if (pid <= 0) return;
-      if (pid == checkpoint_) checkpoint_ = 0;
       for (std::size_t i = 0; i < pids_.size(); ++i)
         if (pids_[i] == pid) ended(static_cast<int>(i), status);
     }
@@ -221,8 +214,8 @@ class Group {
   int living_ = 0;
   bool ending_ = false;
   long terminate_at_ = 0, kill_at_ = 0;
-  pid_t checkpoint_ = 0;  // a command that is under way
-  long next_checkpoint_at_ = 0;
+  long heard_at_ = boot_ms();  // of a lease: the last word of who has started this share
+  std::optional<Checkpoints> checkpoints_;
   Outcome worst_;
 };
 
@@ -244,10 +237,47 @@ int execute(std::vector<std::string> words) {
   return kUsage;
 }
 
-long now_ms() {
-  timespec now;
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+long now_ms() { return ms_of(CLOCK_MONOTONIC); }
+long boot_ms() { return ms_of(CLOCK_BOOTTIME); }
+
+Checkpoints::Checkpoints(const Options& options) : options_(options) {
+  if (!options.portable || options.interval.empty()) return;
+  interval_ms_ = std::max(1L, static_cast<long>(1000 * std::atof(options.interval.c_str())));
+  next_at_ = now_ms() + interval_ms_;
+}
+
+Checkpoints::~Checkpoints() {
+  if (!is_under_way()) return;
+  ::kill(command_, SIGTERM);
+  ::waitpid(command_, nullptr, 0);
+}
+
+// Who waits for all children may have seen its end.
+bool Checkpoints::is_under_way() {
+  if (command_ > 0 && ::waitpid(command_, nullptr, WNOHANG) != 0) command_ = 0;
+  return command_ > 0;
+}
+
+int Checkpoints::wait_ms() const {
+  return interval_ms_ > 0 ? static_cast<int>(std::max(0L, next_at_ - now_ms())) : -1;
+}
+
+void Checkpoints::step() {
+  if (interval_ms_ == 0 || now_ms() < next_at_) return;
+  next_at_ = now_ms() + interval_ms_;
+  if (is_under_way()) return;
+  std::vector<std::string> words = checkpoint_words(options_);
+  words.insert(words.begin(), shadowib_command());
+  command_ = ::fork();
+  if (command_ != 0) return;
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  const int null = ::open("/dev/null", O_RDWR);
+  ::dup2(null, STDIN_FILENO);
+  ::dup2(null, STDOUT_FILENO);  // the set's path
+  ::_exit(execute(std::move(words)));
 }
 
 int catch_signals() {

@@ -1,6 +1,8 @@
 // The processes of this host: started, watched and ended.
 #pragma once
 
+#include <sys/types.h>
+
 #include "libraries/bsp/run/plan.h"
 
 namespace shadowib::bsprun {
@@ -16,7 +18,30 @@ std::string shadowib_command();
 // Replaces this process by words[0] with its arguments, looked for in PATH. Returns an exit code if that fails.
 int execute(std::vector<std::string> words);
 
-long now_ms();  // of a clock that nobody sets
+long now_ms();   // of a clock that nobody sets
+long boot_ms();  // and that runs on while the host sleeps
+
+// Checkpoints of portable processes, each by a command: others take their own.
+class Checkpoints {
+ public:
+  explicit Checkpoints(const Options& options);
+  ~Checkpoints();
+  Checkpoints(const Checkpoints&) = delete;
+  Checkpoints& operator=(const Checkpoints&) = delete;
+
+  // Milliseconds until the next is due; -1: none is.
+  int wait_ms() const;
+  // Starts one that is due, unless one is under way.
+  void step();
+
+ private:
+  bool is_under_way();
+
+  const Options& options_;
+  long interval_ms_ = 0;  // 0: none
+  long next_at_ = 0;
+  pid_t command_ = 0;
+};
 
 // Blocks the signals that Stop reads, and returns the descriptor; -1 and errno if there is none.
 int catch_signals();

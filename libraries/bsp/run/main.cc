@@ -25,6 +25,8 @@ constexpr char kExamples[] =
     "  bsprun -n 4 --job lu --supervise ./lu    the same line starts it, and restarts it after a failure\n"
     "  bsprun --from lu.0007                    from a set on\n"
     "  bsprun --portable -n 4 ./lu 1000         a program of shadowib-cc, whose sets any architecture restarts\n"
+    "  bsprun --portable --supervise --job lu --hosts a:2,b:2 --program ./lu.aarch64 ./lu 1000\n"
+    "                                           each host runs the program for its architecture\n"
     "  shadowib checkpoint lu-1234              a checkpoint now\n\n"
     "The exit code is the program's. 128+N: a process was ended by signal N. 123: a host was lost. 124: the job was\n"
     "aborted. 125: bsprun failed. 126, 127: the program cannot be run, or is not there.\n";
@@ -77,6 +79,11 @@ int run(Options& options) {
   std::vector<Host> hosts;
   if (!options.hosts.empty())
     if (const std::string why = parse_hosts(options.hosts, &hosts); !why.empty()) return complain(why, kUsage);
+  for (const Host& host : hosts)
+    if (!options.portable && !host.architecture.empty())
+      return complain("--hosts " + host.name + ":" + host.architecture +
+                          ": only programs of --portable run on several architectures",
+                      kUsage);
   if (options.processes == 0) {
     for (const Host& host : hosts) options.processes += host.slots;
     if (hosts.empty()) options.processes = 1;
@@ -88,14 +95,15 @@ int run(Options& options) {
   if (options.supervise) return supervise(options);
   // Those that a supervisor has found alive.
   if (const char* alive = std::getenv("SHADOWIB_HOSTS");
-      hosts.empty() && options.share_token.empty() && alive != nullptr && *alive != '\0') {
+      hosts.empty() && !options.is_share() && alive != nullptr && *alive != '\0') {
     if (const std::string why = parse_hosts(alive, &hosts); !why.empty()) return complain(why, kUsage);
     hosts = with_room(std::move(hosts), options.processes);
   }
   if (options.job.empty()) options.job = name_job(options.program[0], ::getpid());
+  if (options.end_descriptor >= 0) ::fcntl(options.end_descriptor, F_SETFD, FD_CLOEXEC);
   const int signals = catch_signals();
   if (signals < 0) return complain("cannot watch for signals", kUsage);
-  if (!options.share_token.empty()) return run_share(options, signals);
+  if (options.is_share()) return run_share(options, signals);
   if (!new_epoch(&options.epoch)) return complain("cannot read /dev/urandom", kUsage);
   if (options.portable && !make_meeting(options)) return complain("cannot make the job's directory", kUsage);
   Outcome outcome;
@@ -111,7 +119,9 @@ int run(Options& options) {
   }
   forget_ends(options);
   if (const std::string text = message(outcome, host); !text.empty()) complain(text, 0);
-  if (options.json) std::printf("%s\n", json_of(options.job, outcome, host).c_str());
+  const std::string json = json_of(options.job, outcome, host) + "\n";
+  if (options.json) std::fputs(json.c_str(), stdout);
+  if (options.end_descriptor >= 0) (void)!::write(options.end_descriptor, json.data(), json.size());
   if (options.is_supervised && outcome.kind == Outcome::Kind::kSignal) end_by(outcome.value);
   return exit_code(outcome);
 }
@@ -126,7 +136,10 @@ int main(int argc, char** argv) {
   program.add_option("-n,--processes", options.processes, "how many; else all slots of --hosts, else 1")
       ->type_name("P")
       ->between(1, kMostProcesses, "processes");
-  program.add_option("--hosts", options.hosts, "where: HOST:SLOTS,... started by $SHADOWIB_RSH, else ssh")
+  program
+      .add_option("--hosts", options.hosts,
+                  "where: HOST:SLOTS,... started by $SHADOWIB_RSH, else ssh. With\n--portable HOST:SLOTS:ARCH if "
+                  "it runs programs of ARCH by --runner")
       ->type_name("LIST");
   program.add_option("--job", options.job, "the job's name; else the program's and a number")->type_name("J");
   program.add_option("--dir", options.directory, "where the job and its sets are")->type_name("DIR");
@@ -148,7 +161,7 @@ int main(int argc, char** argv) {
   program
       .add_option("--program", options.programs,
                   "with --portable or --from: the program, instead of PROGRAM; if\nrepeated, process i runs number i "
-                  "modulo their count")
+                  "modulo their count. With --hosts\neach host runs those for its architecture, else PROGRAM")
       ->not_empty("a program")
       ->type_name("FILE");
   program
@@ -160,6 +173,9 @@ int main(int argc, char** argv) {
   program.add_option("--images", options.images, "")->hidden();
   program.add_flag("--json", options.json, "at the end print an object with job and exit_code");
   program.add_flag("--supervised", options.is_supervised, "")->hidden();
+  program.add_option("--tell-end", options.end_descriptor, "")->hidden();
+  program.add_option("--lease", options.lease_s, "")->hidden();
+  program.add_option("--architecture", options.architecture, "")->hidden();
   program.add_option("--share", options.share_token, "")->hidden();
   program.add_option("--epoch", options.epoch, "")->hidden();
   program.add_option("--first", options.first, "")->hidden();

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "shadowib/command_line/architecture.h"
+
 namespace shadowib::bsprun {
 namespace {
 
@@ -21,7 +23,7 @@ std::vector<Share> distribute(const std::vector<Host>& hosts, int processes, std
   int next = 0;
   for (const Host& host : hosts) {
     const int count = std::min(host.slots, processes - next);
-    if (count > 0) shares.push_back({host.name, next, count});
+    if (count > 0) shares.push_back({host.name, next, count, host.architecture});
     next += std::max(count, 0);
   }
   if (next < processes) {
@@ -95,16 +97,16 @@ std::string contradiction(const Options& options) {
     if (!options.program.empty())
       return "--from SET takes the program from the set; leave " + options.program[0] + " out";
     if (options.portable) return "--from SET knows whether its images are portable; leave --portable out";
-    if (options.supervise || options.processes != 0 || !options.hosts.empty() || !options.interval.empty() ||
-        options.keep != 0 || !options.job.empty())
-      return "--from SET goes with --dir, --backend, --program, --runner and --json only: the set has the rest";
+    if (options.supervise || options.processes != 0 || !options.interval.empty() || options.keep != 0 ||
+        !options.job.empty())
+      return "--from SET goes with --hosts, --dir, --backend, --program, --runner and --json only: the set has the "
+             "rest";
     return {};
   }
   if (!options.portable && (!options.programs.empty() || !options.runners.empty()))
     return "--program and --runner go with --portable or --from only";
-  if (options.portable && (!options.hosts.empty() || !options.backend.empty() || options.supervise))
-    return "--portable does not go with --hosts, --backend and --supervise: its processes meet by sockets of one "
-           "host";
+  if (options.portable && !options.backend.empty())
+    return "--portable does not go with --backend: its processes meet by sockets";
   if (options.program.empty()) return "no program to run; see bsprun --help";
   if (options.keep != 0 && options.interval.empty() && !options.supervise)
     return "--keep N goes with --interval S or --supervise: without them no set is made";
@@ -120,7 +122,46 @@ void add_directory_and_json(const Options& options, std::vector<std::string>* wo
   if (options.json) words->push_back("--json");
 }
 
+void add_programs(const Options& options, std::vector<std::string>* words) {
+  for (const std::string& program : options.programs) words->insert(words->end(), {"--program", program});
+  for (const std::string& runner : options.runners) words->insert(words->end(), {"--runner", runner});
+}
+
+void add_portable(const Options& options, std::vector<std::string>* words) {
+  if (!options.portable) return;
+  words->push_back("--portable");
+  if (!options.images.empty()) words->insert(words->end(), {"--images", options.images});
+  add_programs(options, words);
+}
+
 }  // namespace
+
+std::vector<std::string> share_words(const Options& options, const Share& share, const std::string& bsprun,
+                                     const std::string& token) {
+  std::vector<std::string> words{bsprun,
+                                 "--share",
+                                 token,
+                                 "--epoch",
+                                 options.epoch,
+                                 "--first",
+                                 std::to_string(share.first),
+                                 "--count",
+                                 std::to_string(share.count),
+                                 "-n",
+                                 std::to_string(options.processes),
+                                 "--job",
+                                 options.job};
+  if (!options.directory.empty()) words.insert(words.end(), {"--dir", options.directory});
+  if (!options.backend.empty()) words.insert(words.end(), {"--backend", options.backend});
+  if (!options.interval.empty()) words.insert(words.end(), {"--interval", options.interval});
+  if (options.keep != 0) words.insert(words.end(), {"--keep", std::to_string(options.keep)});
+  if (options.lease_s > 0) words.insert(words.end(), {"--lease", std::to_string(options.lease_s)});
+  if (!share.architecture.empty()) words.insert(words.end(), {"--architecture", share.architecture});
+  add_portable(options, &words);
+  words.push_back("--");
+  words.insert(words.end(), options.program.begin(), options.program.end());
+  return words;
+}
 
 std::vector<std::string> supervise_words(const Options& options, const std::string& bsprun) {
   std::vector<std::string> words{"supervise", "--job", options.job};
@@ -134,6 +175,7 @@ std::vector<std::string> supervise_words(const Options& options, const std::stri
                {"--", bsprun, "--supervised", "-n", std::to_string(options.processes), "--job", options.job});
   if (!options.directory.empty()) words.insert(words.end(), {"--dir", options.directory});
   if (!options.backend.empty()) words.insert(words.end(), {"--backend", options.backend});
+  add_portable(options, &words);
   words.push_back("--");
   words.insert(words.end(), options.program.begin(), options.program.end());
   return words;
@@ -142,11 +184,28 @@ std::vector<std::string> supervise_words(const Options& options, const std::stri
 std::vector<std::string> restart_words(const Options& options) {
   std::vector<std::string> words{"restart"};
   if (!options.backend.empty()) words.insert(words.end(), {"--backend", options.backend});
-  for (const std::string& program : options.programs) words.insert(words.end(), {"--program", program});
-  for (const std::string& runner : options.runners) words.insert(words.end(), {"--runner", runner});
+  if (!options.hosts.empty()) words.insert(words.end(), {"--hosts", options.hosts});
+  add_programs(options, &words);
   add_directory_and_json(options, &words);
   words.push_back(options.from);
   return words;
+}
+
+std::string choose_programs(const std::string& own, Options* options) {
+  if (options->programs.empty() && options->architecture.empty()) return {};
+  const std::string wanted = options->architecture.empty() ? own : options->architecture;
+  options->among = options->programs;
+  if (std::find(options->among.begin(), options->among.end(), options->program[0]) == options->among.end())
+    options->among.push_back(options->program[0]);
+  const auto is_wanted = [&wanted](const std::string& name) { return command_line::architecture_of(name) == wanted; };
+  std::vector<std::string> chosen;
+  std::copy_if(options->programs.begin(), options->programs.end(), std::back_inserter(chosen), is_wanted);
+  if (chosen.empty() && is_wanted(options->program[0])) chosen.push_back(options->program[0]);
+  options->programs = chosen;
+  if (!chosen.empty()) return {};
+  return "it runs programs of " + wanted +
+         ", and there is none: name one by --program, or write HOST:SLOTS:ARCH if " +
+         "it runs those of ARCH by --runner";
 }
 
 std::vector<std::string> portable_words(const Options& options, int process) {
@@ -155,6 +214,8 @@ std::vector<std::string> portable_words(const Options& options, int process) {
   if (!options.directory.empty()) words.insert(words.end(), {"--dir", options.directory});
   if (!options.images.empty()) words.insert(words.end(), {"--image", options.images + "/member-" + number + ".psi"});
   for (const std::string& runner : options.runners) words.insert(words.end(), {"--runner", runner});
+  // Another host may run another one at a restart.
+  for (const std::string& program : options.among) words.insert(words.end(), {"--among", program});
   words.push_back("--");
   words.push_back(options.programs.empty()
                       ? options.program[0]

@@ -24,13 +24,21 @@ struct Options {
   bool supervise = false, json = false;
   bool is_supervised = false;  // started by a supervisor, to whom an exit is a result, and an end by a signal is none
   bool portable = false;
-  std::vector<std::string> programs;  // of portable processes: process i runs number i modulo their count
+  std::vector<std::string> programs;  // of portable processes: process i runs number i modulo their count, of those
+                                      // for its host
   std::vector<std::string> runners;   // ARCHITECTURE=COMMAND, for programs of other architectures
   std::string images;                 // a portable set's directory: processes begin with its images
   std::vector<std::string> program;
+  // A restart only: a descriptor that gets the object of --json, and how long shares live without a word from here.
+  int end_descriptor = -1;
+  double lease_s = 0;
   // A share only: the processes of one host, started by bsprun on another.
   std::string share_token, epoch;
+  std::string architecture;        // of the programs that it runs; "": its own
+  std::vector<std::string> among;  // programs of the job, of which those for this host were chosen
   int first = 0, count = 0;
+
+  bool is_share() const { return !share_token.empty(); }
 };
 
 // Exit codes, as bsprun(1) has them.
@@ -40,6 +48,7 @@ inline constexpr int kUsage = 125, kAborted = 124, kLostHost = 123;
 struct Share {
   std::string host;
   int first = 0, count = 0;
+  std::string architecture;  // of portable programs there; "": its own
 };
 
 // Fills hosts in their order. Empty and *why if they have too few slots.
@@ -79,6 +88,11 @@ std::string contradiction(const Options& options);
 // for one that starts again from a set.
 std::vector<std::string> supervise_words(const Options& options, const std::string& bsprun);
 std::vector<std::string> restart_words(const Options& options);
+// bsprun for the processes of one host.
+std::vector<std::string> share_words(const Options& options, const Share& share, const std::string& bsprun,
+                                     const std::string& token);
+// Leaves those programs that are for a share's host, whose bsprun is for `own`. Empty, or why there is none.
+std::string choose_programs(const std::string& own, Options* options);
 // `shadowib run` for a portable process.
 std::vector<std::string> portable_words(const Options& options, int process);
 // `shadowib checkpoint` of a portable job.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "libraries/bsp/greeting.h"
 
@@ -35,6 +36,38 @@ TEST(Hosts, AreFilledInOrder) {
   EXPECT_EQ(shares[1].count, 1);
   EXPECT_TRUE(distribute({{"a", 2}}, 3, &why).empty());
   EXPECT_EQ(why, "the hosts have 2 slots for 3 processes");
+}
+
+// A file that has the head of a program for that machine.
+std::string program_for(const std::string& name, int machine) {
+  const std::string path = ::testing::TempDir() + "plan_test." + name;
+  std::string head(64, '\0');
+  head.replace(0, 4, "\177ELF");
+  head[5] = 1;  // lowest byte first
+  head[18] = static_cast<char>(machine & 0xff), head[19] = static_cast<char>(machine >> 8);
+  std::ofstream(path, std::ios::binary) << head;
+  return path;
+}
+
+constexpr int kX86 = 62, kArm = 183;  // as <elf.h> has them
+
+TEST(Hosts, RunProgramsOfTheirArchitecture) {
+  const std::string here = program_for("here", kX86), other = program_for("other", kArm);
+  Options options;
+  options.portable = true, options.program = {here, "9"};
+  EXPECT_EQ(choose_programs("x86_64", &options), "");
+  EXPECT_TRUE(options.programs.empty()) << "there is no choice";
+  options.programs = {other};
+  EXPECT_EQ(choose_programs("x86_64", &options), "");
+  EXPECT_EQ(options.programs, std::vector<std::string>{here}) << "PROGRAM is for all other hosts";
+  EXPECT_EQ(options.among, (std::vector<std::string>{other, here}));
+  options.programs = {here, other}, options.architecture = "aarch64";
+  EXPECT_EQ(choose_programs("x86_64", &options), "");
+  EXPECT_EQ(options.programs, std::vector<std::string>{other});
+  options.programs = {}, options.architecture = "s390x";
+  EXPECT_NE(choose_programs("x86_64", &options).find("programs of s390x, and there is none"), std::string::npos);
+  options.programs = {other, "no such file"}, options.architecture = "", options.program = {other};
+  EXPECT_NE(choose_programs("x86_64", &options), "");
 }
 
 TEST(Hosts, AreFilledBeyondTheirSlotsIfOthersWereLost) {
@@ -87,6 +120,46 @@ TEST(Jobs, HaveNamesThatShadowibTakes) {
 
 using Words = std::vector<std::string>;
 
+TEST(Portable, JobsAreSupervisedAndHaveHosts) {
+  Options options;
+  options.portable = options.supervise = true, options.job = "j", options.processes = 4, options.hosts = "a:2,b:2";
+  options.programs = {"./lu.aarch64"}, options.runners = {"aarch64=qemu"}, options.program = {"./lu", "9"};
+  EXPECT_EQ(contradiction(options), "");
+  EXPECT_EQ(supervise_words(options, "/bin/bsprun"), (Words{"supervise",
+                                                            "--job",
+                                                            "j",
+                                                            "--hosts",
+                                                            "a:2,b:2",
+                                                            "--retry-on",
+                                                            "123",
+                                                            "--",
+                                                            "/bin/bsprun",
+                                                            "--supervised",
+                                                            "-n",
+                                                            "4",
+                                                            "--job",
+                                                            "j",
+                                                            "--portable",
+                                                            "--program",
+                                                            "./lu.aarch64",
+                                                            "--runner",
+                                                            "aarch64=qemu",
+                                                            "--",
+                                                            "./lu",
+                                                            "9"}));
+  options.epoch = "e", options.images = "set", options.lease_s = 5;
+  EXPECT_EQ(share_words(options, {"b", 2, 2, "aarch64"}, "/bin/bsprun", "t"),
+            (Words{"/bin/bsprun", "--share",      "t",        "--epoch",
+                   "e",           "--first",      "2",        "--count",
+                   "2",           "-n",           "4",        "--job",
+                   "j",           "--lease",      "5.000000", "--architecture",
+                   "aarch64",     "--portable",   "--images", "set",
+                   "--program",   "./lu.aarch64", "--runner", "aarch64=qemu",
+                   "--",          "./lu",         "9"}));
+  options.backend = "ib2tcp";
+  EXPECT_NE(contradiction(options), "");
+}
+
 TEST(Supervised, AreStartedByBsprunWithoutThatOption) {
   Options options;
   options.job = "j", options.directory = "d", options.interval = "5", options.keep = 3, options.processes = 4;
@@ -125,6 +198,9 @@ TEST(From, TakesASetAndNoProgram) {
   options.from = "lu.0007", options.directory = "d";
   EXPECT_EQ(contradiction(options), "");
   EXPECT_EQ(restart_words(options), (Words{"restart", "--dir", "d", "lu.0007"}));
+  options.hosts = "a:2";
+  EXPECT_EQ(contradiction(options), "");
+  EXPECT_EQ(restart_words(options), (Words{"restart", "--hosts", "a:2", "--dir", "d", "lu.0007"}));
   options.processes = 4;
   EXPECT_NE(contradiction(options), "");
   options.processes = 0, options.program = {"./lu"};

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,12 +35,49 @@ struct Order {
   bool kill = false;
 };
 
-const volatile unsigned char* request = nullptr;
+constexpr long kAskedNs = 20000000;
+
+pid_t joined = 0;  // this process; 0: it belongs to no job
 Order order, handed_over;
 unsigned long long order_step = 0;
 unsigned order_processes = 0;
 
-std::uint64_t request_id() { return *reinterpret_cast<const volatile std::uint64_t*>(request); }
+// Its begin, as it is now: the command may run on another host, which a mapping need not hear of.
+bool read_request(unsigned char* to, std::size_t bytes) {
+  const int fd = open((options().job + "/request").c_str(), O_RDONLY | O_CLOEXEC);
+  const bool whole = fd >= 0 && read(fd, to, bytes) == static_cast<ssize_t>(bytes);
+  if (fd >= 0) close(fd);
+  return whole;
+}
+
+std::uint64_t id_of(const unsigned char* request) {
+  std::uint64_t id = 0;
+  std::memcpy(&id, request, sizeof id);
+  return id;
+}
+
+// 0: none, or it cannot be read.
+std::uint64_t request_id() {
+  unsigned char id[8];
+  return read_request(id, sizeof id) ? id_of(id) : 0;
+}
+
+// A line behind the file of the lock, by which others learn of this process (hooks/job/member_record.h). The file
+// keeps its time, that of joining.
+void record(const std::string& line) {
+  const int lock = options().job_lock;
+  struct stat before = {};
+  if (lock < 0 || fstat(lock, &before) != 0) return;
+  if (pwrite(lock, line.data(), line.size(), before.st_size) < 0) return;
+  const timespec times[2] = {before.st_atim, before.st_mtim};
+  futimens(lock, times);
+}
+
+void record_left(int status) {
+  if (joined == getpid()) record("left status=" + std::to_string(status & 0xff) + "\n");
+}
+
+void note_exit(int status, void*) { record_left(status); }
 
 // The command holds this lock as long as it lives.
 bool lock_is_held(const std::string& path) {
@@ -77,7 +116,9 @@ bool is_meant(std::string members) {
 
 // False: there is none, or it is not for this process, which has begun since.
 bool read_order(Order& read) {
-  read.id = request_id();
+  static unsigned char request[kRequestBytes];
+  if (!read_request(request, sizeof request)) return false;
+  read.id = id_of(request);
   std::string text;
   for (std::size_t i = kTextAt; i < kRequestBytes && request[i] != 0; i++) text += static_cast<char>(request[i]);
   read.staging = next_line(text), read.lock = next_line(text), read.set = next_line(text);
@@ -95,8 +136,10 @@ bool is_there(const std::string& path) { return access(path.c_str(), F_OK) == 0;
 bool await_decision(const Order& of) {
   const timespec pause = {0, kLookNs};
   for (;;) {
-    if (request_id() != of.id || request[kDecisionAt] == kWithdrawn) return false;
-    if (request[kDecisionAt] == kCommitted) return true;
+    unsigned char request[kTextAt] = {};
+    const bool known = read_request(request, sizeof request);
+    if (known && (id_of(request) != of.id || request[kDecisionAt] == kWithdrawn)) return false;
+    if (known && request[kDecisionAt] == kCommitted) return true;
     // A command that has died has renamed the set, or not.
     if (!lock_is_held(of.lock)) return !is_there(of.staging) && is_there(of.set);
     nanosleep(&pause, nullptr);
@@ -133,11 +176,13 @@ void join_job() {
   close(fd);
   // Programs that this one starts are no members.
   if (options().job_lock >= 0) fcntl(options().job_lock, F_SETFD, FD_CLOEXEC);
-  request = static_cast<const volatile unsigned char*>(memory);
   job_word = static_cast<const volatile std::uint64_t*>(memory);
+  joined = getpid();
+  record(options().record);
+  on_exit(note_exit, nullptr);
 }
 
-bool in_job() { return request != nullptr; }
+bool in_job() { return joined != 0; }
 
 bool take_order() {
   Order read;
@@ -161,7 +206,9 @@ void answer_saved(std::uint64_t visits, int process) {
                (all.empty() || !all[0]->target ? "" : all[0]->target) + "\n");
   const Order done = order;
   order = {};
-  if (done.kill && await_decision(done)) kill(getpid(), SIGKILL);
+  if (!done.kill || !await_decision(done)) return;
+  record("saved set=" + done.set.substr(done.set.rfind('/') + 1) + "\n");
+  kill(getpid(), SIGKILL);
 }
 
 void answer_refused(const std::string& reason) {
@@ -183,7 +230,11 @@ using namespace shadowib::portable;
 // answers no request by itself. Returns the request that waits, or 0.
 extern "C" unsigned long long shadowib_portable_asked(void) {
   job_word = nullptr;
-  if (!request) return 0;
+  static timespec looked = {};
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  if (!in_job() || (now.tv_sec - looked.tv_sec) * 1000000000LL + now.tv_nsec - looked.tv_nsec < kAskedNs) return 0;
+  looked = now;
   const std::uint64_t id = request_id();
   if (id == 0 || id == job_answered) return 0;
   Order read;
@@ -195,6 +246,13 @@ extern "C" unsigned long long shadowib_portable_asked(void) {
 
 // The next site saves for the request that waits now, as `step` of a program of so many processes.
 extern "C" void shadowib_portable_order(unsigned long long step, unsigned processes) {
-  if (!request || !take_order()) return;
+  if (!in_job() || !take_order()) return;
   order_step = step, order_processes = processes;
 }
+
+// An orderly end without handlers is one, too.
+extern "C" void _exit(int status) {
+  record_left(status);
+  for (;;) syscall(SYS_exit_group, status);
+}
+extern "C" void _Exit(int status) noexcept { _exit(status); }

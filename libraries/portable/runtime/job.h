@@ -1,7 +1,8 @@
 // Checkpoints that a command asks a job for: the request in the job's directory, and this process's answer.
 //
 // `shadowib run --portable` names the directory by SHADOWIB_PORTABLE_JOB. The request is a file that all processes
-// map, so a site looks at one word. docs/internals/portable-images.md has its form.
+// map, so a site looks at one word. The rest is read from the file. docs/internals/portable-images.md has its
+// form.
 // Threads: the program's first only.
 #pragma once
 
@@ -10,8 +11,9 @@
 
 namespace shadowib::portable {
 
-// Maps the request of the job, if this process belongs to one. A request that is already there counts. Ends the
-// process with exit code 2 if the directory has no request file.
+// Maps the request of the job, if this process belongs to one, and tells that it has joined; its orderly end is told,
+// too. A request that is already there counts. Ends the process with exit code 2 if the directory has no request
+// file.
 void join_job();
 bool in_job();
 

@@ -26,6 +26,11 @@ bool flag_of(const char* name) {
   return value && *value == '1';
 }
 
+std::string value_of(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
 std::string path_of(const char* name) {
   const char* value = std::getenv(name);
   if (value && !*value) bad_value(name, value, "a path");
@@ -60,6 +65,7 @@ Options read_options() {
   options.from = path_of("SHADOWIB_PORTABLE_FROM");
   options.job = path_of("SHADOWIB_PORTABLE_JOB");
   if (std::getenv("SHADOWIB_PORTABLE_LOCK")) options.job_lock = static_cast<int>(number_of("SHADOWIB_PORTABLE_LOCK"));
+  options.record = value_of("SHADOWIB_PORTABLE_RECORD");
   options.exact = flag_of("SHADOWIB_PORTABLE_EXACT");
   return options;
 }
@@ -85,7 +91,8 @@ const Options& options() {
     // Of this process alone: what it starts is another program, and no member of its job.
     unsetenv("SHADOWIB_PORTABLE_FROM");
     if (options->job.empty()) return options;
-    for (const char* name : {"SHADOWIB_PORTABLE_JOB", "SHADOWIB_PORTABLE_MEMBER", "SHADOWIB_PORTABLE_LOCK"})
+    for (const char* name :
+         {"SHADOWIB_PORTABLE_JOB", "SHADOWIB_PORTABLE_MEMBER", "SHADOWIB_PORTABLE_LOCK", "SHADOWIB_PORTABLE_RECORD"})
       unsetenv(name);
     return options;
   }();

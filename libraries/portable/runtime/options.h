@@ -19,6 +19,7 @@ struct Options {
   std::string from;          // SHADOWIB_PORTABLE_FROM: the image to begin with; empty: the program's begin
   std::string job;           // SHADOWIB_PORTABLE_JOB: the job's directory, where commands ask; empty: no job
   int job_lock = -1;         // SHADOWIB_PORTABLE_LOCK: the descriptor by which others see that this process lives
+  std::string record;        // SHADOWIB_PORTABLE_RECORD: the line by which others know that it has begun
   bool exact = false;        // SHADOWIB_PORTABLE_EXACT=1: refuse a restart that would round a float
 };
 

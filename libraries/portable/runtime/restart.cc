@@ -1,6 +1,7 @@
 #include "libraries/portable/runtime/restart.h"
 
 #include <dlfcn.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -344,7 +345,8 @@ void or_end(Work work) {
     work();
   } catch (const Refused& refused) {
     std::fprintf(stderr, "shadowib: %s cannot be restarted: %s\n", options().from.c_str(), refused.text.c_str());
-    _exit(kExitImage);
+    // No orderly end: the image is at fault, and not the program.
+    for (;;) syscall(SYS_exit_group, kExitImage);
   }
 }
 

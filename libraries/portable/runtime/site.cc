@@ -241,9 +241,9 @@ extern "C" int shadowib_portable_run(int (*thunk)(int, char**, char**), const vo
   run.main_function = main_function;
   run.process = getpid();
   run.last_s = now_s();
+  join_job();  // first, so that its end is noted last
   if (options().report) std::atexit(report);
   std::atexit(await_saver);  // before the report, which counts it
-  join_job();
   if (!options().from.empty()) {
     begin_from(options().from);
   } else if (!options().directory.empty() || in_job()) {

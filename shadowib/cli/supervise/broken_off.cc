@@ -31,6 +31,14 @@ void note_no_end(const std::string& directory, const std::string& job, const Pas
                  .add("error", why));
 }
 
+std::string saved_by_records(const std::string& directory, const std::string& job) {
+  Lives lives;
+  (void)look_who_lives(directory, job, &lives).ok();
+  for (const MemberLife& member : lives.members)
+    if (!member.record.saved_as.empty()) return member.record.saved_as;
+  return {};
+}
+
 void settle_end_on_request(const Common& common, const std::string& job) {
   std::vector<PastEvent> events;
   unsigned torn = 0;

@@ -8,6 +8,8 @@
 #include <limits>
 #include <utility>
 
+#include "hooks/imager/set/manifest.h"
+#include "hooks/job/job_directory.h"
 #include "hooks/store/store.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/end_on_request.h"
@@ -146,6 +148,12 @@ bool Supervisor::start() {
   if (!status.ok()) return not_started(status);
   if (again || set_ != kFromTheBeginning) on_event_.run("restart", why_, name_of_set());
   return true;
+}
+
+bool Supervisor::is_portable_set() const {
+  SetManifest manifest;
+  const std::string path = sets_path(settings_.common.directory) + "/" + name_of_set();
+  return set_ != kFromTheBeginning && read_manifest(path, &manifest).ok() && is_portable(manifest);
 }
 
 // Something is missing here that may come back, as this command's own file during an upgrade.

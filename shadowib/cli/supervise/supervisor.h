@@ -73,8 +73,10 @@ class Supervisor {
   // Numbers of the job's committed sets. While they cannot be told, nothing is started, and no set is removed.
   Status sets(std::vector<std::uint32_t>* numbers) const;
   unsigned to_keep() const;
-  // The job went on after the set that is started from: files are cut to their length of then.
-  bool rolls_back() const { return settings_.roll_back && set_ != planned_set_; }
+  // The job went on after the set that is started from: files are cut to their length of then. Portable sets know of
+  // none.
+  bool rolls_back() const { return settings_.roll_back && set_ != planned_set_ && !is_portable_set(); }
+  bool is_portable_set() const;
   std::string name_of_set() const { return set_ == kFromTheBeginning ? "" : set_name(settings_.job, set_); }
 
   const SuperviseSettings& settings_;
