@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "libraries/masterworker/guard.h"
@@ -74,14 +75,17 @@ void close_both(const int ends[2]) {
     if (ends[i] >= 0) ::close(ends[i]);
 }
 
-// In the master: 0, or the errno of why the process between has made no worker.
-int hear_of(pid_t between, const int number[2], pid_t* worker) {
-  int status = 0;
-  while (::waitpid(between, &status, 0) < 0 && errno == EINTR) {
+// In the master: 0, or the errno of why the process between has made no worker. Its exit status may go elsewhere: a
+// program may ignore SIGCHLD, or wait for any child.
+int hear_of(pid_t between, int* write_end, int read_end, pid_t* worker) {
+  while (::waitpid(between, nullptr, 0) < 0 && errno == EINTR) {
   }
-  if (!WIFEXITED(status)) return EINTR;
-  if (WEXITSTATUS(status) != 0) return WEXITSTATUS(status);
-  return ::read(number[0], worker, sizeof(*worker)) == sizeof(*worker) ? 0 : EIO;
+  ::close(std::exchange(*write_end, -1));
+  pid_t told = 0;
+  if (::read(read_end, &told, sizeof(told)) != sizeof(told)) return EINTR;  // a signal has ended it
+  if (told < 0) return -told;
+  *worker = told;
+  return 0;
 }
 
 }  // namespace
@@ -156,18 +160,18 @@ Born fork_worker(pid_t* worker) {
   ::sigaddset(&child, SIGCHLD);
   ::sigaddset(&child, SIGTERM);
   ::sigprocmask(SIG_BLOCK, &child, &before);
-  int number[2] = {-1, -1};  // a pipe on which the worker's number comes
+  int number[2] = {-1, -1};  // a pipe on which the worker's number comes, or a negative errno
   const pid_t between = ::pipe2(number, O_CLOEXEC) == 0 ? ::fork() : -1;
   if (between != 0) {
-    const int error = between < 0 ? errno : hear_of(between, number, worker);
+    const int error = between < 0 ? errno : hear_of(between, &number[1], number[0], worker);
     close_both(number);
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
     errno = error;
     return error == 0 ? Born::kMaster : Born::kFailed;
   }
   if (const pid_t made = ::fork(); made != 0) {
-    const bool is_told = made > 0 && ::write(number[1], &made, sizeof(made)) == sizeof(made);
-    ::_exit(made > 0 && !is_told ? EIO : made < 0 ? errno : 0);
+    const pid_t told = made < 0 ? -errno : made;
+    ::_exit(::write(number[1], &told, sizeof(told)) == sizeof(told) ? 0 : 1);
   }
   close_both(number);
   ::setsid();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -197,6 +198,40 @@ TEST_F(Birth, NobodyWorksWithoutTheMastersMemory) {
   EXPECT_EXIT((forbid_reading_of_memory(), separate_mappings(), ::_exit(0)), ::testing::ExitedWithCode(1),
               "cannot copy its shared memory.*not permitted");
   ::munmap(memory, 4096);
+}
+
+void forbid_forks() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAGAIN),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{4, program};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+    ::_exit(77);
+}
+
+// Exits with the errno of a birth whose process between does this before it forks. The program ignores SIGCHLD, so
+// nobody hears of that process's end.
+[[noreturn]] void errno_of_a_birth_unheard_of(void (*before_it_forks)()) {
+  static const pid_t kMaster = ::getpid();
+  static void (*const kBefore)() = before_it_forks;
+  ::pthread_atfork(
+      [] {
+        if (::getpid() != kMaster) kBefore();
+      },
+      nullptr, nullptr);
+  ::signal(SIGCHLD, SIG_IGN);
+  ::alarm(30);
+  pid_t worker = 0;
+  ::_exit(fork_worker(&worker) == Born::kFailed ? errno : 0);
+}
+
+// The master waited for ever.
+TEST_F(Birth, IsOverWithTheProcessBetween) {
+  EXPECT_EXIT(errno_of_a_birth_unheard_of([] { ::raise(SIGKILL); }), ::testing::ExitedWithCode(EINTR), "");
+  EXPECT_EXIT(errno_of_a_birth_unheard_of(forbid_forks), ::testing::ExitedWithCode(EAGAIN), "");
 }
 
 void forbid_more_descriptors() {

@@ -28,6 +28,7 @@ constexpr std::uint32_t kSendDepth = 32;         // all of these, and a ping; a 
 static_assert(kSendDepth > kInFlight + kReads + kWords);
 constexpr std::int64_t kBirthNs = 60'000'000'000;
 constexpr std::int64_t kRebirthNs = 1'000'000'000;  // one that ends at once is not replaced sooner
+constexpr std::uint32_t kUnborn = 8;                // so many in a row are told of
 // What may complete at once: messages, and requests of each worker.
 constexpr int kCompletions = 4096, kCompletionsEach = 1 + kReads + kWords;
 constexpr int kCompletionsOfAll = MasterLink::kReceives + MasterLink::kSends + 2 * MasterLink::kHellos;
@@ -236,7 +237,10 @@ void MasterLink::heard_hello(std::uint32_t index) {
   Connection* connection = is_known ? find(known->second) : judged == Answer::kWelcome ? admit(hello) : nullptr;
   if (connection != nullptr) return answer(hello, connection->welcome);
   // A fork's birth stays until its time is over: so no other one is made at once, to be sent away in its turn.
-  if (judged == Answer::kWelcome && hello.elsewhere != 0) unexpect(hello.token);
+  if (judged == Answer::kWelcome && hello.elsewhere != 0)
+    unexpect(hello.token);
+  else if (judged == Answer::kWelcome)
+    born(hello.token, 0);
   Welcome no;
   no.answer = judged == Answer::kWelcome ? Answer::kNoRoom : judged;
   no.token = hello.token;
@@ -326,6 +330,7 @@ void MasterLink::handle(Connection& from, const Header& header, const char* body
   switch (header.kind) {
     case Kind::kReady: {
       from.ready = true;
+      unborn_ = 0;
       const auto birth = births_.find(from.hello.token);
       from.joining = true;
       const bool reached = master_->joined(from.id, from.hello.updates, from.hello.phase);
@@ -569,6 +574,7 @@ void MasterLink::tick(std::int64_t now, int timeout_s) {
     const bool unborn =
         !connection->ready && (now - connection->heard_ns > kBirthNs || is_over(connection->hello.token, now));
     if (given_up || late || unborn) {
+      if (unborn && connection->hello.elsewhere == 0) count_unborn();
       if (late)
         warn("a worker (process %u) has had a task for %d s without a sign; it is given up", connection->hello.pid,
              timeout_s);
@@ -593,12 +599,21 @@ void MasterLink::tick(std::int64_t now, int timeout_s) {
     const bool is_dead = is_over(birth->first, now);
     if (by_token_.count(birth->first) == 0 && (now > birth->second.until_ns || is_dead)) {
       if (tells_ && is_dead) warn("a worker (process %d) ended before it had joined", birth->second.process);
+      if (!birth->second.elsewhere) count_unborn();
       master_->born(birth->second.updates);
       birth = births_.erase(birth);
     } else {
       ++birth;
     }
   }
+}
+
+void MasterLink::count_unborn() {
+  if (++unborn_ != kUnborn) return;
+  warn(
+      "the last %u workers ended before they had joined, and others are made: see memory limits, core files, "
+      "and what the program does in forked processes",
+      kUnborn);
 }
 
 bool MasterLink::answers(WorkerId worker) {
@@ -646,6 +661,7 @@ void MasterLink::restarted() {
   connections_.clear();
   for (const auto& [token, birth] : births_) master_->born(birth.updates);
   births_.clear();
+  unborn_ = 0;
   if (guarded(Guard::kKnowLife)) door_.life = random_number();
 }
 

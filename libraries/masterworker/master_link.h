@@ -130,6 +130,8 @@ class MasterLink : public Courier {
   Connection* admit(const Hello& hello);
   // Whether the process of that birth has ended before it has joined.
   bool is_over(std::uint64_t token, std::int64_t now) const;
+  // One more has not joined. Tells people if nobody joins.
+  void count_unborn();
   void received(const ibv_wc& wc, std::uint32_t index);
   void handle(Connection& from, const Header& header, const char* body);
   void fetch(Connection& from, const Header& header);
@@ -177,6 +179,7 @@ class MasterLink : public Courier {
   std::size_t farewells_ = 0;
   std::size_t elsewhere_ = 0;  // connections to workers that are no forks
   bool tells_ = false;
+  std::uint32_t unborn_ = 0;  // in a row
   std::uint64_t more_bytes_ = 0;
   const std::uint64_t most_lag_bytes_;
 };

@@ -14,6 +14,14 @@ namespace shadowib::masterworker {
 namespace {
 
 const Action kUpdate{ActionKind::kUpdate, {}};
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+pid_t ended_process() {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+  return child;
+}
 
 TEST_F(WiredMaster, HandsOutTasksAndChecksResults) {
   tasks.push_back(text("one"));
@@ -300,6 +308,24 @@ TEST_F(WiredMaster, SendsAwayWorkersThatTheDeviceHasNoRoomFor) {
   EXPECT_NE(said.find("completion queue"), std::string::npos) << said;
 }
 
+// Another one was made each second, to be sent away in its turn.
+TEST_F(WiredMaster, MakesNoOtherAtOnceForOneThatIsSentAway) {
+  wires.has_queue_pairs = false;
+  Hello hello;
+  hello.token = born();
+  hello.life = link->door().life;
+  link->born(hello.token, ended_process());
+  ::testing::internal::CaptureStderr();
+  wires.hello(hello);
+  go_on();
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("no queue pair"), std::string::npos);
+  EXPECT_EQ(wires.answers.back().answer, Answer::kNoRoom);
+  link->tick(now_ns() + 2 * kSecond, 0);
+  EXPECT_EQ(link->unheard(), 1u);
+  link->tick(now_ns() + 61 * kSecond, 0);
+  EXPECT_EQ(link->unheard(), 0u);
+}
+
 // It asked again for ever, the log was kept for it, and it counted as a fork that is on its way.
 TEST_F(WiredMaster, SendsAwayWorkersFromElsewhereThatTheDeviceHasNoRoomFor) {
   const std::uint32_t fork = worker();
@@ -358,10 +384,7 @@ TEST_F(WiredMaster, AwaitsWorkersThatSleepFirst) {
 
 // A worker that was killed before it had joined was awaited for a minute, and the farm went on with one less.
 TEST_F(WiredMaster, AwaitsNoWorkerThatEndedBeforeItHadJoined) {
-  constexpr std::int64_t kSecond = 1'000'000'000;
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(0);
-  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  const pid_t child = ended_process();
   const std::uint64_t dead = born(), alive = born(), answered = born();
   greet(answered);
   link->born(dead, child);
@@ -375,6 +398,25 @@ TEST_F(WiredMaster, AwaitsNoWorkerThatEndedBeforeItHadJoined) {
   link->tick(now_ns() + 2 * kSecond, 0);
   EXPECT_EQ(link->connected(), 0u) << "it has been answered, and was not ready";
   EXPECT_EQ(link->unheard(), 1u);
+}
+
+// The farm stood still, and nothing said why.
+TEST_F(WiredMaster, TellsOnceThatNobodyJoins) {
+  const pid_t child = ended_process();
+  const auto said_of = [&](int births) {
+    ::testing::internal::CaptureStderr();
+    for (int i = 0; i < births; ++i) {
+      link->born(born(), child);
+      link->tick(now_ns() + 2 * kSecond, 0);
+    }
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(said_of(7), "");
+  EXPECT_NE(said_of(1).find("the last 8 workers ended before they had joined"), std::string::npos);
+  EXPECT_EQ(said_of(20), "");
+  worker();
+  EXPECT_EQ(said_of(7), "") << "one has joined between";
+  EXPECT_NE(said_of(1), "");
 }
 
 TEST_F(WiredMaster, TellsWhoIsLostAndWhoLeaves) {
