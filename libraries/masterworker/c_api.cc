@@ -219,6 +219,8 @@ MW_EXPORT void TOPC_init(int* argc, char*** argv) {
     if (g_log == nullptr) give_up("--TOPC-topc-log=%s: the file cannot be written", TOPC_OPT_topc_log);
   }
   if (TOPC_OPT_num_slaves < 0) TOPC_OPT_num_slaves = processors();
+  if (static_cast<unsigned long>(TOPC_OPT_num_slaves) > kMostWorkers)
+    give_up("--TOPC-num-slaves=%d: 0 to %lu workers may be asked for at once", TOPC_OPT_num_slaves, kMostWorkers);
   Settings settings;
   settings.workers = TOPC_OPT_num_slaves;
   settings.ahead = TOPC_OPT_safety >= kSafetyNoAhead || TOPC_OPT_aggregated_tasks < 1 ? 1 : TOPC_OPT_aggregated_tasks;

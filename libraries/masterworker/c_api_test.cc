@@ -41,6 +41,17 @@ void init() {
   EXPECT_EQ(TOPC_OPT_num_slaves, 3);
 }
 
+// It forked until the machine had no more processes.
+TEST(CApi, RefusesAMadNumberOfWorkers) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // where no farm has begun
+  char program[] = "program", option[] = "--TOPC-num-slaves=100001";
+  char* words[] = {program, option, nullptr};
+  char** argv = words;
+  int count = 2;
+  EXPECT_EXIT(TOPC_init(&count, &argv), ::testing::ExitedWithCode(1), "--TOPC-num-slaves=100001: 0 to 100000");
+  GTEST_FLAG_SET(death_test_style, "fast");
+}
+
 TEST(CApi, RunsAFarmInOneProcess) {
   init();
   left = 10;
