@@ -79,7 +79,7 @@ BorderFacts Border::facts() const {
 
 void Border::set_gate(unsigned cluster, std::uint32_t queue_pair, std::uint64_t completed) {
   gates_[cluster].set(queue_pair, completed);
-  wake_at_gate(gates_[cluster]);
+  wake_at_gate(cluster);
 }
 
 void Border::note_came_back(const std::uint64_t* logged_since) {
@@ -99,14 +99,24 @@ bool Border::sends_again() const {
 
 void Border::set_others(unsigned cluster, const GateState& others) {
   if (came_back_[cluster] && !gates_[cluster].is_open()) note_lost(cluster);
-  if (gates_[cluster].set_others(others)) wake_at_gate(gates_[cluster]);
+  if (gates_[cluster].set_others(others)) wake_at_gate(cluster);
 }
 
-void Border::wake_at_gate(Gate& gate) {
-  const std::vector<std::uint32_t> ready = gate.take_ready();
+void Border::wake_at_gate(unsigned cluster) {
+  const std::vector<std::uint32_t> ready = gates_[cluster].take_ready();
+  tell_of_gate(cluster);
   for (const std::uint32_t number : ready)
     if (Qp* qp = g_engine->qps.find(number); qp != nullptr) qp->look_at_gate_again();
   if (!ready.empty()) g_engine->want_turn();
+}
+
+void Border::tell_of_gate(unsigned cluster) {
+  if (g_host->gate_moved == nullptr) return;
+  const Gate& gate = gates_[cluster];
+  Told& told = told_of_gates_[cluster];
+  if (told.earliest == gate.earliest() && told.awaits == gate.awaits()) return;
+  told = {gate.earliest(), gate.awaits()};
+  g_host->gate_moved(cluster, told.earliest, told.awaits);
 }
 
 void trace_message(BorderEvent::Kind kind, const Border& border, federation::Sn sn, unsigned peer, Opcode opcode,

@@ -72,9 +72,11 @@ class Border {
   // As in Gate. The queue pair is looked at again when it may go on (Qp::look_at_gate_again).
   void wait_at_gate(unsigned cluster, std::uint32_t queue_pair, std::uint64_t left, std::uint64_t completed) {
     gates_[cluster].wait(queue_pair, left, completed);
+    tell_of_gate(cluster);
   }
   void wait_until_gate_opens(unsigned cluster, std::uint32_t queue_pair) {
     gates_[cluster].wait_until_open(queue_pair);
+    tell_of_gate(cluster);
   }
   // Something has left for that cluster, or may have, that is in no log any more; or it has read from here; or its
   // connection is new: a cluster that went back to before could not be served.
@@ -90,7 +92,8 @@ class Border {
     federation::PerCluster depends;
   };
   void forget_past();
-  void wake_at_gate(Gate& gate);
+  void wake_at_gate(unsigned cluster);
+  void tell_of_gate(unsigned cluster);
 
   federation::RunningCluster running_;
   federation::PerCluster oldest_alive_;  // incarnations before these are over
@@ -100,6 +103,11 @@ class Border {
   bool frozen_ = false, behind_clc_ = false, went_back_ = false;
   std::array<bool, federation::kMaxClusters> came_back_{};  // beside that cluster
   std::array<Gate, federation::kMaxClusters> gates_;
+  // By HostServices::gate_moved.
+  struct Told {
+    std::uint64_t earliest = kNothingLeft, awaits = kNothingLeft;
+  };
+  std::array<Told, federation::kMaxClusters> told_of_gates_;
   std::array<std::uint64_t, federation::kMaxClusters> logged_since_{};
   std::uint64_t last_stamp_ = 0;
   std::vector<Past> past_;  // ascending, the last one is now; older ones only while requests of then may leave

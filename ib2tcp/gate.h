@@ -30,6 +30,8 @@ class Gate {
 
   // The one of this process, for the others.
   std::uint64_t earliest() const { return own_.empty() ? kNothingLeft : own_.begin()->first; }
+  // How far others have to come for somebody here to be ready. kNothingLeft: nobody waits for them, or for less.
+  std::uint64_t awaits() const { return behind_others_.empty() ? kNothingLeft : behind_others_.begin()->first; }
   // Nobody sends anything again: whatever is new may go.
   bool is_open() const { return own_.empty() && others_.earliest == kNothingLeft; }
   // Whether a request may go that left the first time at `left` (kNothingLeft: it has never left). `completed`: when

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace shadowib::ib2tcp {
@@ -227,6 +228,77 @@ TEST(Gate, WakesEachOfManyOnce) {
     for (const std::uint32_t again : gate.take_ready()) wait(again), ++woken;
   }
   EXPECT_EQ(woken, 2 * kQueuePairs - 1);
+}
+
+// Others are heard when they are that far, and not before.
+TEST(Gate, SaysHowFarOthersHaveToCome) {
+  Gate gate;
+  EXPECT_EQ(gate.awaits(), kNothingLeft);
+  gate.set_others(others(100));
+  gate.wait(1, 300, 310);
+  gate.wait(2, 200, 210);
+  gate.wait_until_open(3);
+  EXPECT_EQ(gate.awaits(), 201u);
+  gate.set_others(others(200));
+  EXPECT_TRUE(gate.take_ready().empty());
+  gate.set_others(others(201));
+  EXPECT_EQ(gate.take_ready(), std::vector<std::uint32_t>{2});
+  EXPECT_EQ(gate.awaits(), 301u);
+  // Behind a queue pair of its own it waits for nobody else yet.
+  gate.set(4, 250);
+  gate.set_others(others(301));
+  EXPECT_TRUE(gate.take_ready().empty());
+  gate.set(4, kNothingLeft);
+  EXPECT_EQ(gate.take_ready(), std::vector<std::uint32_t>{1});
+  EXPECT_EQ(gate.awaits(), kNothingLeft);
+}
+
+// A hand-over: a process goes on because of what another one has told. Two processes send a message each in turn, and
+// each completes before the next one is posted. With a completion for each fourth one the order is looser, and what
+// may go goes at once.
+TEST(Gate, HandsOverWhereACompletionWasHeard) {
+  constexpr std::uint64_t kMessages = 800;
+  const auto count = [](std::uint64_t signaled_each) {
+    struct Process {
+      Gate gate;
+      std::uint64_t next = 0, told = 0, wakings = 0;
+      std::vector<std::pair<std::uint64_t, std::uint64_t>> log;
+    } processes[2];
+    for (std::uint64_t i = 0; i < kMessages; ++i) {
+      auto& log = processes[i % 2].log;
+      log.emplace_back(100 * (i + 1), 0);
+      if (log.size() % signaled_each == 0)
+        for (std::uint64_t back = 0; back < signaled_each; ++back)
+          (log.end() - 1 - static_cast<std::ptrdiff_t>(back))->second = 100 * (i + 1) + 50;
+    }
+    const auto earliest = [](const Process& p) {
+      return p.next < p.log.size() ? p.log[p.next].second : kNothingLeft;
+    };
+    for (Process& p : processes) p.gate.set(1, p.told = earliest(p));
+    for (int i = 0; i < 2; ++i) processes[i].gate.set_others(others(processes[1 - i].told));
+    // As on the agents' board: who is awaited wakes, and who begins to wait looks once.
+    const auto hand_over = [](Process& to, const Process& from) {
+      if (from.told < to.gate.awaits() || !to.gate.set_others(others(from.told))) return false;
+      const bool wakes = !to.gate.take_ready().empty();
+      to.wakings += wakes;
+      return wakes;
+    };
+    for (bool moved = true; std::exchange(moved, false);)
+      for (int i = 0; i < 2; ++i) {
+        Process &p = processes[i], &other = processes[1 - i];
+        do {
+          for (; p.next < p.log.size() && p.gate.lets(1, p.log[p.next].first, p.log[p.next].second); moved = true)
+            ++p.next;
+          if (p.next < p.log.size()) p.gate.wait(1, p.log[p.next].first, p.log[p.next].second);
+          p.gate.set(1, p.told = earliest(p));
+        } while (hand_over(p, other));
+        (void)hand_over(other, p);
+      }
+    for (const Process& p : processes) EXPECT_EQ(p.next, p.log.size());
+    return processes[0].wakings + processes[1].wakings;
+  };
+  EXPECT_GE(count(1), kMessages - 2);
+  EXPECT_LE(count(4), kMessages / 4);
 }
 
 TEST(Gate, WhoWaitsUntilItOpensIsWoken) {

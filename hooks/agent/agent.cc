@@ -258,6 +258,7 @@ void agent_in_child() {
   give_back_request_signals();
   loader_thread_forget();
   launcher_reset_after_fork();
+  gates_reset_after_fork();
   forget_owned_descriptors(true);
   forget_owned_mappings(false);
   arena_forget_secrets();

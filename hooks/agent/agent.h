@@ -123,6 +123,11 @@ void note_log_filling();
 // Likewise: requests to that cluster have run out of retries, and wait until Participant::judge_cluster().
 void note_lost_cluster(unsigned cluster);
 
+// Likewise: Participant::gate_earliest() is `earliest` now. `awaits`: how far others have to have come, as
+// Participant::set_gate() tells, before this member can go on. Other members hear of it at once. A participant that
+// does not call this is looked at now and then.
+void note_gate_moved(unsigned cluster, std::uint64_t earliest, std::uint64_t awaits);
+
 // A message between clusters, of a member whose cluster is traced (SHADOWIB_TRACE).
 struct TracedMessage {
   enum class Kind : std::uint8_t { kPost, kHold, kDeliver };

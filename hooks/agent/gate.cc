@@ -1,11 +1,8 @@
 #include "hooks/agent/gate.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <limits>
 #include <string>
 #include <utility>
 
@@ -19,10 +16,9 @@
 namespace shadowib {
 namespace {
 
-constexpr std::uint64_t kNothing = std::numeric_limits<std::uint64_t>::max(), kUnknown = 0;
+constexpr std::uint64_t kNothing = GateBoard::kNothing, kUnknown = 0;
 constexpr int kLooksMs = 5;
-constexpr std::int64_t kBoardNs = 20'000'000, kQuietNs = 2'000'000;  // a look, and one at which nothing changes
-constexpr timespec kBetween = {0, 30'000};
+constexpr std::int64_t kBoardNs = 20'000'000;         // a look at the board
 constexpr std::int64_t kPatienceNs = 10'000'000'000;  // until somebody is told
 constexpr std::int64_t kSilenceNs = 1'000'000'000;    // until it is asked whether a silent member has ended
 
@@ -35,8 +31,30 @@ struct Gates {
   Values left;                 // what it has said last
   std::vector<Values> others;  // as far as it is known, by place in plan.replaying
   std::int64_t since_ns = 0;   // nothing has changed
+  bool on_board = false;       // the last look was at the board, to its end
 };
 Gates g_gates;
+
+SpinLock g_board_lock;  // of what the participant's threads see
+GateBoard* g_board SHADOWIB_GUARDED_BY(g_board_lock) = nullptr;
+Values g_awaits SHADOWIB_GUARDED_BY(g_board_lock) = {};  // note_gate_moved()
+
+// While it lives, the participant's threads write on the board.
+class Writing {
+ public:
+  // `left`: of this member.
+  Writing(GateBoard& board, const Values& left) {
+    SpinGuard guard(g_board_lock);
+    g_board = &board;
+    for (unsigned i = 0; i < left.size(); ++i) board.write(i, left[i], g_awaits[i]);
+  }
+  ~Writing() {
+    SpinGuard guard(g_board_lock);
+    g_board = nullptr;
+  }
+  Writing(const Writing&) = delete;
+  Writing& operator=(const Writing&) = delete;
+};
 
 bool is_shut(unsigned cluster) { return (g_gates.shut >> cluster & 1) != 0; }
 
@@ -144,16 +162,15 @@ void warn_of_long_wait(std::uint32_t waits_for) {
       waits_for);
 }
 
-// One look at the board. True: something has changed.
-bool hear_and_tell(GateBoard& board, Values* left) {
+// What is on the board. True: something has changed.
+bool hear_and_tell(const GateBoard& board, Values* left) {
   const Values now = left_here();
   bool changed = now != *left;
   *left = now;
-  board.write(g_job.info.member, now);
   const std::vector<std::uint32_t>& members = g_gates.plan.replaying;
   for (std::size_t i = 0; i < members.size(); ++i) {
-    Values told;
-    if (members[i] == g_job.info.member || !board.read(members[i], &told)) continue;
+    if (members[i] == g_job.info.member) continue;
+    const Values told = board.read(members[i]);
     for (unsigned c = 0; c < told.size(); ++c) {
       changed = changed || told[c] > g_gates.others[i][c];
       g_gates.others[i][c] = std::max(told[c], g_gates.others[i][c]);
@@ -200,6 +217,7 @@ void tell_gates() {
 }
 
 void look_at_gates() {
+  g_gates.on_board = false;
   if (gates_wait_ms() < 0 || !find_plan()) return;
   Values left = left_here();
   if (!say(left) || g_gates.shut == 0) return;
@@ -214,14 +232,17 @@ void look_at_gates() {
     warn_of_long_wait(members[i]);
     return;
   }
-  GateBoard board(board_file());
-  const std::int64_t begin = monotonic_ns();
-  for (std::int64_t changed = begin, now = begin; now - begin < kBoardNs && now - changed < kQuietNs;) {
-    if (hear_and_tell(board, &left)) changed = g_gates.since_ns = now;
-    if (g_gates.shut == 0) break;
-    ::nanosleep(&kBetween, nullptr);
-    now = monotonic_ns();
+  const std::uint32_t last = members.empty() ? 0 : *std::max_element(members.begin(), members.end());
+  GateBoard board(board_file(), g_job.info.member, last + 1);
+  const Writing writing(board, left);
+  const std::int64_t end = monotonic_ns() + kBoardNs;
+  for (std::int64_t now = end - kBoardNs; now < end; now = monotonic_ns()) {
+    const std::uint32_t seen = board.wakings(g_job.info.member);
+    if (hear_and_tell(board, &left)) g_gates.since_ns = now;
+    if (g_gates.shut == 0 || !board.is_there()) break;
+    board.sleep(seen, end - now);
   }
+  g_gates.on_board = board.is_there();
   (void)say(left);
 }
 
@@ -235,8 +256,26 @@ bool must_send_again() {
   return replays() && (g_gates.owes || g_gates.left != left);  // others wait for the word
 }
 
-int gates_wait_ms() { return g_gates.shut != 0 || g_gates.owes ? kLooksMs : -1; }
+int gates_wait_ms() {
+  if (g_gates.shut == 0 && !g_gates.owes) return -1;
+  return g_gates.on_board ? 0 : kLooksMs;  // it has waited there
+}
 
-void forget_gates() { g_gates = Gates(); }
+void forget_gates() {
+  g_gates = Gates();
+  SpinGuard guard(g_board_lock);
+  g_awaits = {};
+}
+
+void gates_reset_after_fork() SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
+  g_board_lock.reset();
+  g_board = nullptr;
+}
+
+void note_gate_moved(unsigned cluster, std::uint64_t earliest, std::uint64_t awaits) {
+  SpinGuard guard(g_board_lock);
+  g_awaits[cluster] = awaits;
+  if (g_board != nullptr) g_board->write(cluster, earliest, awaits);
+}
 
 }  // namespace shadowib

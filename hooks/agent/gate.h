@@ -24,5 +24,6 @@ int gates_wait_ms();  // -1: all gates are open
 // Whether a cluster that went back still has to get something of this member, or may: it must not end before.
 bool must_send_again();
 void forget_gates();
+void gates_reset_after_fork();
 
 }  // namespace shadowib

@@ -107,6 +107,10 @@ struct Fake {
     me().unanswered_ |= 1u << cluster;
     me().ops().wake();
   }
+  static void gate_moved(std::uint32_t cluster, std::uint64_t earliest, std::uint64_t awaits) {
+    std::lock_guard<std::mutex> guard(me().mutex_);
+    me().gates_[cluster] = {earliest, awaits};
+  }
   static BorderLogEntry* entry_of(const std::shared_ptr<char[]>& entry) {
     return reinterpret_cast<BorderLogEntry*>(entry.get());
   }
@@ -176,6 +180,7 @@ struct Fake {
                                              .log_trim = log_trim,
                                              .log_clear = log_clear,
                                              .cluster_lost = cluster_lost,
+                                             .gate_moved = gate_moved,
                                              .trace = trace};
 };
 

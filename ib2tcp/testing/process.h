@@ -92,7 +92,12 @@ class Process {
   // HostServices::cluster_lost: what the agent answers, and how often each has been asked about.
   std::atomic<bool> others_fail_{false};
   std::map<std::uint32_t, int> lost_clusters_;  // under mutex_
-  std::atomic<std::uint32_t> unanswered_{0};    // a bit for each
+  // HostServices::gate_moved, by cluster, under mutex_.
+  struct GateMoves {
+    std::uint64_t earliest = kGateNothing, awaits = kGateNothing;
+  };
+  std::map<std::uint32_t, GateMoves> gates_;
+  std::atomic<std::uint32_t> unanswered_{0};  // a bit for each
   void set_errno(int value) { errno_ = value; }
   std::string log() {
     std::lock_guard<std::mutex> guard(mutex_);

@@ -23,7 +23,7 @@
 
 namespace shadowib {
 
-inline constexpr uint32_t kBackendAbiVersion = 15;
+inline constexpr uint32_t kBackendAbiVersion = 16;
 
 // LIDs that ib2tcp gives to guests of a job begin here, so that a member knows one by its address. A process is a
 // guest if HostServices::config has SHADOWIB_GUEST.
@@ -194,6 +194,11 @@ struct HostServices {
   // on trying until BackendOps::judge_cluster answers that the peer's cluster will not go back. nullptr: it fails at
   // once. Any thread, with locks of the backend held; returns at once. May be called again and again.
   void (*cluster_lost)(uint32_t cluster);
+
+  // The gate of a cluster that went back: BackendOps::gate_earliest is `earliest` now. `awaits`: something that waits
+  // here may go as soon as GateState::earliest is not below that; kGateNothing if nothing waits for anything less.
+  // Any thread, with locks of the backend held; returns at once. nullptr: who wants to know looks again and again.
+  void (*gate_moved)(uint32_t cluster, uint64_t earliest, uint64_t awaits);
 
   // A message of a reliable connection to another cluster was posted, was held, or begins to be delivered. Any
   // thread, with locks of the backend held. nullptr: the job is not traced.

@@ -15,6 +15,9 @@ static_assert(kMaxBackendClusters == federation::kMaxClusters);
 
 void on_held(std::uint32_t, std::uint32_t) { note_held_message(); }
 void on_lost(std::uint32_t cluster) { note_lost_cluster(cluster); }
+void on_gate(std::uint32_t cluster, std::uint64_t earliest, std::uint64_t awaits) {
+  note_gate_moved(cluster, earliest, awaits);
+}
 
 federation::PerCluster all_clusters(const std::uint32_t (&numbers)[kMaxBackendClusters]) {
   federation::PerCluster result(kMaxBackendClusters);
@@ -45,6 +48,7 @@ Status tell_border(const federation::RunningCluster& cluster, federation::Policy
   set_needs_clc_handler(on_held);
   set_cluster_lost_handler(on_lost);
   set_log_fills_handler(note_log_filling);
+  set_gate_moved_handler(on_gate);
   if (is_traced()) trace_borders(on_traced);
   const int error = tell_cluster(state);
   if (error == 0) return {};

@@ -156,7 +156,8 @@ HostServices g_host = {.abi_version = kBackendAbiVersion,
                        .log_next = host_log_next,
                        .log_trim = host_log_trim,
                        .log_clear = host_log_clear,
-                       .cluster_lost = host_cluster_lost};
+                       .cluster_lost = host_cluster_lost,
+                       .gate_moved = host_gate_moved};
 
 }  // namespace
 

@@ -24,6 +24,7 @@ bool g_loaded = false;     // a backend that is told of changes
 std::atomic<void (*)(std::uint32_t, std::uint32_t)> g_needs_clc{nullptr};
 std::atomic<void (*)(std::uint32_t)> g_cluster_lost{nullptr};
 std::atomic<void (*)()> g_log_fills{nullptr};
+std::atomic<void (*)(std::uint32_t, std::uint64_t, std::uint64_t)> g_gate_moved{nullptr};
 
 int tell_backend() {
   if (g_backend.set_cluster == nullptr || g_backend.freeze_border == nullptr || g_backend.held_stamps == nullptr ||
@@ -147,6 +148,12 @@ void set_cluster_lost_handler(void (*handler)(std::uint32_t)) { g_cluster_lost =
 
 void host_cluster_lost(std::uint32_t cluster) {
   if (auto* const handler = g_cluster_lost.load()) handler(cluster);
+}
+
+void set_gate_moved_handler(void (*handler)(std::uint32_t, std::uint64_t, std::uint64_t)) { g_gate_moved = handler; }
+
+void host_gate_moved(std::uint32_t cluster, std::uint64_t earliest, std::uint64_t awaits) {
+  if (auto* const handler = g_gate_moved.load()) handler(cluster, earliest, awaits);
 }
 
 void set_log_fills_handler(void (*handler)()) { g_log_fills = handler; }

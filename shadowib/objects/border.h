@@ -64,11 +64,16 @@ void set_cluster_lost_handler(void (*handler)(std::uint32_t cluster));
 // Likewise when the log of messages to other clusters is three quarters full, and again with each that is added.
 void set_log_fills_handler(void (*handler)());
 
+// Likewise when the gate of a cluster that went back has moved (HostServices::gate_moved).
+void set_gate_moved_handler(void (*handler)(std::uint32_t cluster, std::uint64_t earliest, std::uint64_t awaits));
+
 // --- For backend.cc ---
 // HostServices::needs_clc.
 void host_needs_clc(std::uint32_t cluster, std::uint32_t sn);
 // HostServices::cluster_lost.
 void host_cluster_lost(std::uint32_t cluster);
+// HostServices::gate_moved.
+void host_gate_moved(std::uint32_t cluster, std::uint64_t earliest, std::uint64_t awaits);
 // The log is so full.
 void host_log_fills();
 // A backend has been loaded: tells it what has been told before. 0, or an errno as tell_cluster.

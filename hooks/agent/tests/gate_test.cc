@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
 #include <string>
 
@@ -29,12 +31,16 @@ class FakeParticipant : public Participant {
   void resume() override {}
   Status restart(const JobInfo&, Exchange*) override { return {}; }
   void describe(std::string*) override {}
-  void set_gate(unsigned cluster, std::uint64_t earliest, bool) override { others[cluster] = earliest; }
+  void set_gate(unsigned cluster, std::uint64_t earliest, bool) override {
+    others[cluster] = earliest;
+    if (cluster == kBack) on_gate(earliest);
+  }
   std::uint64_t gate_earliest(unsigned cluster) override { return cluster == kBack ? left : kNothing; }
   std::uint64_t logged_since(unsigned cluster) override { return cluster == kBack ? since : 0; }
 
   std::array<std::uint64_t, federation::kMaxClusters> others{};
   std::uint64_t left = kNothing, since = 1;
+  std::function<void(std::uint64_t)> on_gate = [](std::uint64_t) {};  // what others have left
 };
 
 class AgentGate : public ::testing::Test {
@@ -85,6 +91,9 @@ class AgentGate : public ::testing::Test {
     return found && decode_fields(text, &fields) ? "left " + field_text(fields, "left") : "nothing";
   }
   std::uint64_t told() const { return participant_.others[kBack]; }
+  static std::string board_file() {
+    return job_paths(g_job.info.directory, g_job.info.job).top + "/" + gate_board_name(kEpoch, 1);
+  }
 
   FakeParticipant participant_;
   DirectoryJob job_{kEpoch};
@@ -159,17 +168,39 @@ TEST_F(AgentGate, TheBoardIsHeardAsWell) {
   tell_word();
   publish_line(1, {0, 7});
   other_says(1, 7, "1:300");
-  GateBoard board(job_paths(g_job.info.directory, g_job.info.job).top + "/" + gate_board_name(kEpoch, 1));
-  GateBoard::Values values;
-  values.fill(kNothing);
-  values[kBack] = 400;
-  board.write(7, values);
+  GateBoard board(board_file(), 7, 8);
+  board.write(kBack, 400, kNothing);
   look_at_gates();
   EXPECT_EQ(told(), 400u);
-  values[kBack] = kNothing;
-  board.write(7, values);
+  board.write(kBack, kNothing, kNothing);
   look_at_gates();
   EXPECT_EQ(told(), kNothing);
+}
+
+// One look hands over as often as there is something to hand over: what the participant says is on the board at once,
+// and what the other one says then wakes this member.
+TEST_F(AgentGate, OneLookHandsOverAgainAndAgain) {
+  constexpr std::uint64_t kSteps = 200;
+  tell_word();
+  publish_line(1, {0, 7});
+  other_says(1, 7, "1:100");
+  participant_.left = 50;
+  GateBoard other(board_file(), 7, 8);
+  other.write(kBack, 100, kNothing);
+  std::uint64_t most = 0, looks = 0;
+  participant_.on_gate = [&](std::uint64_t earliest) {
+    if (earliest <= participant_.left || earliest == kNothing) return;
+    const std::uint64_t step = earliest / 100;
+    participant_.left = step < kSteps ? 100 * step + 50 : kNothing;
+    note_gate_moved(kBack, participant_.left, step < kSteps ? 100 * step + 100 : kNothing);
+    EXPECT_EQ(other.read(0)[kBack], participant_.left);
+    other.write(kBack, step < kSteps ? 100 * step + 100 : kNothing, 0);
+    most = std::max(most, step);
+  };
+  for (; told() != kNothing && looks < kSteps; ++looks) look_at_gates();
+  EXPECT_EQ(told(), kNothing);
+  EXPECT_EQ(most, kSteps);
+  EXPECT_LT(looks, kSteps / 4) << "a look takes 20 ms if nobody wakes the member";
 }
 
 // It may send a datagram, or connect, and what others send again must not be overtaken.
