@@ -103,7 +103,7 @@ class Border {
   bool frozen_ = false, behind_clc_ = false, went_back_ = false;
   std::array<bool, federation::kMaxClusters> came_back_{};  // beside that cluster
   std::array<Gate, federation::kMaxClusters> gates_;
-  // By HostServices::gate_moved.
+  // The last values for HostServices::gate_moved.
   struct Told {
     std::uint64_t earliest = kNothingLeft, awaits = kNothingLeft;
   };

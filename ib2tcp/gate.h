@@ -3,7 +3,9 @@
 // A program takes a completion for granted: what it posts afterwards, on any queue pair or in any process, runs
 // afterwards. So a request waits until every request that completed before it left has run again. Times are
 // nanoseconds of CLOCK_MONOTONIC, on one host. A request that left later than it was posted only waits for more, and
-// never for one that ran behind it. docs/internals/federation.md has the protocol between processes.
+// never for one that ran behind it. A request without a completion of its own completes with the next one of its
+// queue pair that has one: before that the program knows nothing of it. docs/internals/federation.md has the protocol
+// between processes.
 //
 // A pure rule, without I/O. Under the engine's lock.
 #pragma once
@@ -20,6 +22,10 @@ namespace shadowib::ib2tcp {
 
 inline constexpr std::uint64_t kNothingLeft = kGateNothing;  // to be sent again
 inline constexpr std::uint64_t kNotYetKnown = 0;             // whether, and what
+// In the time of a request that has run, when no completion has told so. The rest says when it was known here to have
+// run. It is later than each request of the log, which does not wait for it, and earlier than those that have not
+// left.
+inline constexpr std::uint64_t kNotTold = std::uint64_t{1} << 63;
 
 class Gate {
  public:

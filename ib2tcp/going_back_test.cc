@@ -819,6 +819,16 @@ class OrderOfCompletions : public ::testing::TestWithParam<std::string> {
     EXPECT_EQ(describe(a(i).wait()), describe(id, IBV_WC_SUCCESS));
     EXPECT_EQ(describe(b(i).wait()), describe(id, IBV_WC_SUCCESS));
   }
+  // The same, without a completion.
+  void send_untold(unsigned i, std::uint64_t id) {
+    const std::uint64_t before = a(i).executed();
+    a(i).signals = false;
+    b(i).post_receive(id, kReceived, 8);
+    a(i).post_send(id, IBV_WR_SEND, kNumbers, 8);
+    a(i).signals = true;
+    EXPECT_EQ(describe(b(i).wait()), describe(id, IBV_WC_SUCCESS));
+    EXPECT_TRUE(eventually([&] { return a(i).executed() == before + 1; }));
+  }
   void exchange_gates(std::uint64_t skew = 0) {
     const std::uint64_t left[] = {a(0).ops().gate_earliest(1), a(1).ops().gate_earliest(1)};
     for (unsigned i = 0; i < 2; ++i) {
@@ -906,6 +916,99 @@ TEST_P(OrderOfCompletions, APeerThatWasDestroyedKeepsNobodyWaiting) {
   // What it sends now fails, and does not wait for a cluster that lives.
   a(0).post_send(3, IBV_WR_SEND, kNumbers, 8);
   EXPECT_EQ(describe(a(0).wait()), describe(3, IBV_WC_RETRY_EXC_ERR));
+}
+
+// A program knows nothing of a request that has run before a completion tells: its own one, or one behind it.
+TEST_P(OrderOfCompletions, WhatNoCompletionHasToldOfKeepsNobodyWaiting) {
+  const Image first = b(0).checkpoint(), second = b(1).checkpoint();
+  send_untold(0, 1);
+  send(1, 2);
+  shut_gates();
+  go_back(first, second);
+  exchange_gates();
+  b(1).post_receive(2, kReceived, 8);
+  EXPECT_EQ(describe(b(1).wait()), describe(2, IBV_WC_SUCCESS));
+  EXPECT_NE(a(0).ops().gate_earliest(1), kGateNothing) << "it has to be sent again all the same";
+  b(0).post_receive(1, kReceived, 8);
+  EXPECT_EQ(describe(b(0).wait()), describe(1, IBV_WC_SUCCESS));
+  EXPECT_TRUE(eventually([&] { return a(0).ops().gate_earliest(1) == kGateNothing; }));
+}
+
+TEST_P(OrderOfCompletions, ACompletionTellsOfAllBeforeIt) {
+  const Image first = b(0).checkpoint(), second = b(1).checkpoint();
+  send_untold(0, 1);
+  send(0, 2);
+  send(1, 3);
+  shut_gates();
+  go_back(first, second);
+  exchange_gates();
+  b(1).post_receive(3, kReceived, 8);
+  b(0).post_receive(1, kReceived, 8);
+  EXPECT_EQ(describe(b(0).wait()), describe(1, IBV_WC_SUCCESS));
+  exchange_gates();
+  EXPECT_FALSE(comes_soon(1));
+  b(0).post_receive(2, kReceived, 8);
+  EXPECT_EQ(describe(b(0).wait()), describe(2, IBV_WC_SUCCESS));
+  EXPECT_TRUE(eventually([&] { return a(0).ops().gate_earliest(1) == kGateNothing; }));
+  exchange_gates();
+  EXPECT_EQ(describe(b(1).wait()), describe(3, IBV_WC_SUCCESS));
+}
+
+// So do the completion of a request that needs no peer, and the word that a queue pair has drained.
+TEST_P(OrderOfCompletions, ALocalRequestTellsOfAllBeforeIt) {
+  const Image first = b(0).checkpoint(), second = b(1).checkpoint();
+  send_untold(0, 1);
+  a(0).post_bind(2, kBlock, 8);
+  EXPECT_EQ(describe(a(0).wait()), describe(2, IBV_WC_SUCCESS));
+  send(1, 3);
+  shut_gates();
+  go_back(first, second);
+  exchange_gates();
+  b(1).post_receive(3, kReceived, 8);
+  EXPECT_FALSE(comes_soon(1));
+}
+
+TEST_P(OrderOfCompletions, ADrainedQueueTellsOfAll) {
+  const Image first = b(0).checkpoint(), second = b(1).checkpoint();
+  send_untold(0, 1);
+  a(0).drain();
+  send(1, 3);
+  shut_gates();
+  go_back(first, second);
+  exchange_gates();
+  b(1).post_receive(3, kReceived, 8);
+  EXPECT_FALSE(comes_soon(1));
+}
+
+// Both send in turn, each message behind the other side's. With a completion for each fourth one, each has to hear of
+// the other one that often, and not for each message. It says how far the other one has to come.
+TEST_P(OrderOfCompletions, HandsOverForEachCompletionAndNotForEachMessage) {
+  constexpr std::uint64_t kMessages = 40, kOfEach = kMessages / 2;
+  const Image first = b(0).checkpoint(), second = b(1).checkpoint();
+  for (std::uint64_t id = 0; id < kMessages; ++id)
+    id % 8 >= 6 ? send(static_cast<unsigned>(id % 2), id) : send_untold(static_cast<unsigned>(id % 2), id);
+  shut_gates();
+  go_back(first, second);
+  for (std::uint64_t id = 0; id < kMessages; ++id) b(static_cast<unsigned>(id % 2)).post_receive(id, kReceived, 8);
+  std::uint64_t there[] = {0, 0}, told[] = {0, 0}, hand_overs = 0;
+  ASSERT_TRUE(eventually([&] {
+    ibv_wc wc;
+    for (unsigned i = 0; i < 2; ++i) {
+      while (b(i).poll(&wc)) ++there[i];
+      const std::uint64_t left = a(1 - i).gate().earliest;
+      if (left == told[i] || (told[i] != 0 && left < a(i).gate().awaits)) continue;
+      const GateState others{told[i] = left, 0, i == 0, 0};
+      EXPECT_EQ(a(i).ops().set_gate(1, &others), 0);
+      ++hand_overs;
+    }
+    return told[0] == kGateNothing && told[1] == kGateNothing;
+  }));
+  for (unsigned i = 0; i < 2; ++i) {
+    ibv_wc wc;
+    while (b(i).poll(&wc)) ++there[i];
+    EXPECT_EQ(there[i], kOfEach);
+  }
+  EXPECT_LE(hand_overs, kMessages / 4 + 4);
 }
 
 // The other way round it need not hold, and B may well wait for it: B1 had no receive before B2's message.

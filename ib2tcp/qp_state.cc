@@ -257,7 +257,9 @@ void Qp::reset() {
 }
 
 void Qp::maybe_drained() {
-  if (state() != IBV_QPS_SQD || !drain_event_ || sq_.head < sq_.sent) return;
+  if (state() != IBV_QPS_SQD || sq_.head < sq_.sent) return;
+  if (kept_ != nullptr) note_told(sequence(sq_.acked));
+  if (!drain_event_) return;
   drain_event_ = false;
   raise(IBV_EVENT_SQ_DRAINED);
 }

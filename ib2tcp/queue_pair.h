@@ -262,6 +262,7 @@ class Qp {
   std::uint64_t first_to_replay() const;
   std::uint64_t left_at(std::uint64_t index);
   void note_executed(std::uint32_t end);
+  void note_told(std::uint32_t end);
   void on_replay_ack(std::uint32_t ack);
   void ready_replay();
   void take_restored_numbers(ibv_qp_state to);

@@ -142,6 +142,7 @@ void Qp::run_local() {
     ++local_ran_;
     --local_left_;
     ran = true;
+    if (kept_ != nullptr && send.signaled) note_told(sequence(sq_.acked));
     if (kept_ != nullptr && kept_->skips && !skip_on()) break;
   }
   if (ran || failed) complete_ready();

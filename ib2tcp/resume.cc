@@ -168,13 +168,29 @@ void Qp::note_executed(std::uint32_t end) {
     kept_->unlogged = false;
     g_engine->border->note_lost(link_->cluster());  // until now
   }
+  if (steps == 0) return;
+  const std::uint32_t begin = sequence(sq_.acked);
+  std::uint32_t told = begin;
+  for (std::uint32_t i = 0; i < steps; ++i)
+    if (sq_.at(sq_.acked + i).signaled) told = begin + i + 1;
   const std::uint64_t now = g_engine->border->stamp();
-  for (auto it = place_in_log(kept_->log, sequence(sq_.acked));
-       it != kept_->log.end() && ahead_of((*it)->number, end) < 0; ++it)
-    (*it)->completed = now;
+  for (auto it = place_in_log(kept_->log, begin); it != kept_->log.end() && ahead_of((*it)->number, end) < 0; ++it)
+    (*it)->completed = now | kNotTold;
+  if (told != begin) note_told(told);
 }
 
-// When the first one completed of those that are sent again, perhaps.
+// The program hears that requests before that number have run: by the completion of one of them, or of one behind.
+// Until then it has no completion to take for granted. Their times differ by nanoseconds all the same, so that what
+// is sent again shows how far it has come; and none is before it ran.
+void Qp::note_told(std::uint32_t end) {
+  auto it = place_in_log(kept_->log, end);
+  if (it == kept_->log.begin() || ((*(it - 1))->completed & kNotTold) == 0) return;
+  std::uint64_t told = g_engine->border->stamp();
+  for (; it != kept_->log.begin() && ((*(it - 1))->completed & kNotTold) != 0; --it, --told)
+    (*(it - 1))->completed = std::max((*(it - 1))->completed & ~kNotTold, told);
+}
+
+// When the program heard of the first one of those that are sent again, perhaps.
 std::uint64_t Qp::first_to_replay() const {
   const Kept& kept = *kept_;
   if (!kept.unknown && !kept.replays()) return kNothingLeft;

@@ -35,7 +35,7 @@ class GateBoard {
   // The own member's `earliest`, which grows, and what it awaits of the least of all others; 0: each step. Wakes
   // those who may go on by that, and itself if the others are far enough. One thread at a time.
   void write(unsigned cluster, std::uint64_t earliest, std::uint64_t awaits);
-  // By cluster; 0: that member has said nothing of it.
+  // For each cluster; 0: that member has said nothing of it.
   Values read(std::uint32_t member) const;
 
   // Changes when the member is woken: by one for each time, if not by two at once. Not 0 once it has been here.

@@ -45,6 +45,7 @@ class Side {
 
   std::uint8_t rnr_retry = 7;                    // for ever; before connect_to()
   bool sends = true;                             // goes to RTS
+  bool signals = true;                           // post_send() asks for a completion; else this side does not go back
   ibv_mw_type window_type = IBV_MW_TYPE_2;       // of a restart's window
   std::function<void()> before_opening = [] {};  // of a restart: all is there but the border, which is shut
 
@@ -66,6 +67,7 @@ class Side {
     ibv_send_wr wr{}, *bad = nullptr;
     wr.wr_id = id;
     wr.opcode = IBV_WR_BIND_MW;
+    wr.send_flags = IBV_SEND_SIGNALED;
     wr.bind_mw.mw = mw_;
     wr.bind_mw.rkey = window_key();
     wr.bind_mw.bind_info = {mr_, reinterpret_cast<std::uint64_t>(at(offset)), bytes,
@@ -112,6 +114,22 @@ class Side {
               0);
   }
 
+  std::uint64_t executed() { return ops().sq_executed(qp_); }
+  // The last word of HostServices::gate_moved, of the other cluster.
+  Process::GateMoves gate() {
+    std::lock_guard<std::mutex> guard(member_->process.mutex_);
+    return member_->process.gates_[1 - member_->state.index];
+  }
+  // To SQD and back, once all that has left has run.
+  void drain() {
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+    attr.qp_state = IBV_QPS_SQD;
+    ASSERT_EQ(ops().modify_qp(qp_, &attr, IBV_QP_STATE), 0);
+    ASSERT_TRUE(eventually([&] { return ops().query_qp(qp_, &attr, 0, &init) == 0 && attr.sq_draining == 0; }));
+    attr.qp_state = IBV_QPS_RTS;
+    ASSERT_EQ(ops().modify_qp(qp_, &attr, IBV_QP_STATE), 0);
+  }
   // Each is posted again by an image in which it has no completion.
   void post_send(std::uint64_t id, ibv_wr_opcode opcode, std::size_t offset, std::uint32_t bytes,
                  std::uint64_t raddr = 0, std::uint32_t rkey = 0, std::uint32_t wrong_lkey = 0) {
@@ -120,6 +138,7 @@ class Side {
       ibv_send_wr wr{}, *bad = nullptr;
       wr.wr_id = id;
       wr.opcode = opcode;
+      wr.send_flags = side.signals ? IBV_SEND_SIGNALED : 0;
       wr.sg_list = &sge;
       wr.num_sge = 1;
       wr.imm_data = static_cast<std::uint32_t>(id);
@@ -145,6 +164,7 @@ class Side {
       ibv_send_wr wr{}, *bad = nullptr;
       wr.wr_id = id;
       wr.opcode = IBV_WR_LOCAL_INV;
+      wr.send_flags = IBV_SEND_SIGNALED;
       wr.invalidate_rkey = side.window_key();
       ASSERT_EQ(side.ops().post_send(side.qp_, &wr, &bad), 0);
     });
@@ -250,7 +270,6 @@ class Side {
     init.send_cq = init.recv_cq = cq_;
     init.cap = {256, 256, 1, 1, 0};
     init.qp_type = IBV_QPT_RC;
-    init.sq_sig_all = 1;
     if (image != nullptr) {
       EXPECT_EQ(ops().want_number(kNumberOfQueuePair, image->qp_num), 0);
     }

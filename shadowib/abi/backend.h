@@ -76,7 +76,7 @@ struct BorderLogEntry {
   uint32_t reserved;         // 0
   unsigned char header[64];  // as the backend sent it: real numbers and keys
   uint64_t left;             // when it left the first time, in nanoseconds of CLOCK_MONOTONIC
-  uint64_t completed;        // when the program's completion came; 0: not yet
+  uint64_t completed;        // when a completion told the program that it has run (ib2tcp/gate.h); 0: it has not
   char* data() { return reinterpret_cast<char*>(this + 1); }
   const char* data() const { return reinterpret_cast<const char*>(this + 1); }
 };
