@@ -44,8 +44,12 @@ std::string take_options(std::vector<std::string>& words, const std::vector<Opti
       wrong = word + ": there is no such option; --TOPC-help lists them";
     else if (option->text != nullptr && equals != std::string::npos)
       *option->text = ::strdup(value.c_str());
-    else if (option->text != nullptr || !parse(value, option->number))
+    else if (int number = 0; option->text != nullptr || !parse(value, &number))
       wrong = word + (option->text != nullptr ? ": a value is needed" : ": a number is needed");
+    else if (number < option->least)
+      wrong = word + ": " + std::to_string(option->least) + " is the least";
+    else
+      *option->number = number;
   }
   words = std::move(left);
   return wrong;

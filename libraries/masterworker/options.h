@@ -1,6 +1,7 @@
 // The --TOPC- options: from ~/.topcrc, $TOPC_OPTS and the command line, the later ones over the earlier.
 #pragma once
 
+#include <climits>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@ struct Option {
   int* number;
   char** text;
   const char* help;
+  int least = INT_MIN;  // of the int
 };
 
 // "--TOPC-..." taken out of `words` and set by `options`; other words stay, in order. Strings live for ever. Returns

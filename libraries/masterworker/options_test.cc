@@ -8,7 +8,7 @@ namespace {
 struct Options : ::testing::Test {
   int workers = 2, verbose = 0;
   char* log = nullptr;
-  std::vector<Option> all{{"num-slaves", &workers, nullptr, "workers"},
+  std::vector<Option> all{{"num-slaves", &workers, nullptr, "workers", -1},
                           {"verbose", &verbose, nullptr, "talks"},
                           {"topc-log", nullptr, &log, "file"}};
 };
@@ -31,7 +31,12 @@ TEST_F(Options, RefusesByName) {
   EXPECT_NE(take_options(wrong, all).find("a value is needed"), std::string::npos);
   wrong = {"--TOPC-num-slaves=99999999999"};
   EXPECT_NE(take_options(wrong, all), "");
+  wrong = {"--TOPC-num-slaves=-2"};
+  EXPECT_EQ(take_options(wrong, all), "--TOPC-num-slaves=-2: -1 is the least");
   EXPECT_EQ(workers, 2);
+  wrong = {"--TOPC-num-slaves=-1", "--TOPC-verbose=-7"};
+  EXPECT_EQ(take_options(wrong, all), "");
+  EXPECT_EQ(workers, -1);
 }
 
 TEST_F(Options, ReadsFilesWithComments) {
