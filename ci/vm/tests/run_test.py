@@ -1,5 +1,7 @@
 """ci/vm/run itself: exit codes come through, a panic and a hang are failures, a log stays, errors are clear."""
 import contextlib
+import importlib.machinery
+import importlib.util
 import json
 import os
 import pathlib
@@ -7,7 +9,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import types
 import unittest
+import unittest.mock
 
 RUN = pathlib.Path(__file__).resolve().parents[1] / "run"
 SHARED_DIRECTORY = RUN.parent / "tests" / "shared_directory.py"
@@ -22,7 +26,7 @@ class Vm(unittest.TestCase):
 
     def vm(self, *words, script: str = "", code: int = 0, env: dict | None = None):
         argv = [RUN, "--log", self.log, *words, *(["--", "bash", "-c", script] if script else [])]
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=150, check=False,
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=900, check=False,
                               env={**os.environ, **(env or {})}, cwd=self.top.name)
         log = self.log.read_text() if self.log.exists() else "none"
         self.assertEqual(done.returncode, code, f"{words} {script}\n{done.stdout}{done.stderr}\nlog:\n{log}")
@@ -124,6 +128,21 @@ class Guests(Vm):
 
 
 class Errors(Vm):
+    def test_a_guest_that_has_no_turn_is_not_late(self):
+        """One waits for the other, which stands in the queue for a processor: 13 s, of which it runs 0.1 s."""
+        loader = importlib.machinery.SourceFileLoader("vm_run", str(RUN))
+        run = importlib.util.module_from_spec(importlib.util.spec_from_loader("vm_run", loader))
+        loader.exec_module(run)
+        now, states = [100.0], {1: (0.0, False, 0.0), 2: (0.0, True, 0.0)}
+        nodes = [types.SimpleNamespace(process=types.SimpleNamespace(pid=pid)) for pid in states]
+        with unittest.mock.patch.object(run.patience, "queued", lambda pid: states[pid]), \
+                unittest.mock.patch.object(run.time, "monotonic", lambda: now[0]):
+            clock = run.Clock(nodes)
+            now[0], states[2] = 113.0, (0.0, True, 0.1)
+            self.assertAlmostEqual(clock.look(), 0.1)
+            now[0], states[2] = 115.0, (0.0, False, 0.1)  # both sleep
+            self.assertAlmostEqual(clock.look(), 2.1)
+
     def test_wrong_usage(self):
         for words, told in ((["--nodes", "3", "--", "true"], "invalid choice: 3"),
                             (["--timeout", "-1", "--", "true"], "-1 is not between 0 and 86400 seconds"),
