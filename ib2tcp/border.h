@@ -78,8 +78,8 @@ class Border {
     gates_[cluster].wait_until_open(queue_pair);
     tell_of_gate(cluster);
   }
-  // Something has left for that cluster, or may have, that is in no log any more; or it has read from here; or its
-  // connection is new: a cluster that went back to before could not be served.
+  // A cluster that goes back to before now could not be served. For something has left for it, or may have, that is
+  // in no log any more. Or it has read from here, or its connection is new.
   void note_lost(unsigned cluster);
   void note_never_logged(unsigned cluster) { logged_since_[cluster] = kNothingLeft; }
   std::uint64_t logged_since(unsigned cluster) const { return logged_since_[cluster]; }
@@ -131,7 +131,7 @@ struct BorderSide {
 };
 
 // Tells of a message of the connection between two queue pairs, if the job is traced. `from`: the sender's LID and
-// queue pair; `number`: that of the request, also of an answer. `vector`: of a post, or nullptr.
+// queue pair. `number`: that of the request, also of an answer. `vector`: of a post, or nullptr.
 void trace_message(BorderEvent::Kind kind, const Border& border, federation::Sn sn, unsigned peer, Opcode opcode,
                    std::uint16_t from_lid, std::uint32_t from, std::uint32_t to, std::uint32_t number,
                    const federation::PerCluster* vector);

@@ -179,11 +179,11 @@ TEST_F(Birth, MappingsMayReachBeyondTheirFile) {
   ::munmap(memory, 3 * 4096);
   let_go();
 }
-void forbid_reading_of_memory() {
+void forbid(unsigned call, unsigned error) {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   const sock_fprog filter{4, program};
@@ -195,21 +195,9 @@ void forbid_reading_of_memory() {
 TEST_F(Birth, NobodyWorksWithoutTheMastersMemory) {
   void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
-  EXPECT_EXIT((forbid_reading_of_memory(), separate_mappings(), ::_exit(0)), ::testing::ExitedWithCode(1),
+  EXPECT_EXIT((forbid(SYS_process_vm_readv, EPERM), separate_mappings(), ::_exit(0)), ::testing::ExitedWithCode(1),
               "cannot copy its shared memory.*not permitted");
   ::munmap(memory, 4096);
-}
-
-void forbid_forks() {
-  sock_filter program[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAGAIN),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog filter{4, program};
-  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
-    ::_exit(77);
 }
 
 // Exits with the errno of a birth whose process between does this before it forks. The program ignores SIGCHLD, so
@@ -231,7 +219,7 @@ void forbid_forks() {
 // The master waited for ever.
 TEST_F(Birth, IsOverWithTheProcessBetween) {
   EXPECT_EXIT(errno_of_a_birth_unheard_of([] { ::raise(SIGKILL); }), ::testing::ExitedWithCode(EINTR), "");
-  EXPECT_EXIT(errno_of_a_birth_unheard_of(forbid_forks), ::testing::ExitedWithCode(EAGAIN), "");
+  EXPECT_EXIT(errno_of_a_birth_unheard_of([] { forbid(SYS_clone, EAGAIN); }), ::testing::ExitedWithCode(EAGAIN), "");
 }
 
 void forbid_more_descriptors() {

@@ -86,10 +86,8 @@ void MasterLink::born(std::uint64_t token, pid_t process) {
   if (const auto birth = births_.find(token); birth != births_.end()) birth->second.process = process;
 }
 
-bool MasterLink::is_over(std::uint64_t token, std::int64_t now) const {
-  const auto birth = births_.find(token);
-  return birth != births_.end() && birth->second.process != 0 && now - birth->second.began_ns >= kRebirthNs &&
-         is_gone(birth->second.process);
+bool MasterLink::is_over(const Birth& birth, std::int64_t now) {
+  return birth.process != 0 && now - birth.began_ns >= kRebirthNs && is_gone(birth.process);
 }
 
 void MasterLink::unexpect(std::uint64_t token) {
@@ -571,8 +569,9 @@ void MasterLink::tick(std::int64_t now, int timeout_s) {
     const bool given_up = connection->out.closed();
     const bool late = timeout_s != 0 && busy &&
                       now - std::max(connection->heard_ns, master_->last_heard_ns(id)) > timeout_s * 1'000'000'000LL;
-    const bool unborn =
-        !connection->ready && (now - connection->heard_ns > kBirthNs || is_over(connection->hello.token, now));
+    const auto birth = connection->ready ? births_.end() : births_.find(connection->hello.token);
+    const bool unborn = !connection->ready && (now - connection->heard_ns > kBirthNs ||
+                                               (birth != births_.end() && is_over(birth->second, now)));
     if (given_up || late || unborn) {
       if (unborn && connection->hello.elsewhere == 0) count_unborn();
       if (late)
@@ -596,8 +595,8 @@ void MasterLink::tick(std::int64_t now, int timeout_s) {
   }
   for (const WorkerId id : silent) lost(id);
   for (auto birth = births_.begin(); birth != births_.end();) {
-    const bool is_dead = is_over(birth->first, now);
-    if (by_token_.count(birth->first) == 0 && (now > birth->second.until_ns || is_dead)) {
+    const bool is_heard = by_token_.count(birth->first) != 0, is_dead = !is_heard && is_over(birth->second, now);
+    if (is_dead || (!is_heard && now > birth->second.until_ns)) {
       if (tells_ && is_dead) warn("a worker (process %d) ended before it had joined", birth->second.process);
       if (!birth->second.elsewhere) count_unborn();
       master_->born(birth->second.updates);

@@ -128,8 +128,8 @@ class MasterLink : public Courier {
   // Whether the worker may come. If so it is expected from now on.
   Answer judge(const Hello& hello);
   Connection* admit(const Hello& hello);
-  // Whether the process of that birth has ended before it has joined.
-  bool is_over(std::uint64_t token, std::int64_t now) const;
+  // Whether its process has ended, so that it will not join.
+  static bool is_over(const Birth& birth, std::int64_t now);
   // One more has not joined. Tells people if nobody joins.
   void count_unborn();
   void received(const ibv_wc& wc, std::uint32_t index);

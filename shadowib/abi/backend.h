@@ -285,9 +285,9 @@ struct BackendOps {
   int (*destroy_srq)(struct ibv_srq* srq);
   int (*post_srq_recv)(struct ibv_srq* srq, struct ibv_recv_wr* wr, struct ibv_recv_wr** bad);
 
-  // Extended reliable connections (XRC). fd and oflags as in ibv_xrcd_init_attr, -1: of this handle alone; `shared`:
-  // a handle of the domain this one is to be another of, or nullptr. close_xrcd answers EBUSY while a queue pair or a
-  // shared receive queue was made by the handle.
+  // Extended reliable connections (XRC). fd and oflags are as in ibv_xrcd_init_attr. An fd of -1 makes a domain of
+  // this handle alone. `shared`: another handle of the domain that it is to be of, or nullptr. close_xrcd answers
+  // EBUSY while a queue pair or a shared receive queue was made by the handle.
   struct ibv_xrcd* (*open_xrcd)(struct ibv_context* context, int fd, int oflags, struct ibv_xrcd* shared);
   int (*close_xrcd)(struct ibv_xrcd* xrcd);
   // A shared receive queue that initiators name by number, whose receives complete in `cq`. Async events name it as
@@ -363,8 +363,8 @@ struct BackendOps {
   // Nanoseconds of CLOCK_REALTIME. If that cluster goes back to a later moment, all connections of now have what it
   // needs. kGateNothing: never. 0: there was no connection. Any thread.
   uint64_t (*logged_since)(uint32_t cluster);
-  // The answer to HostServices::cluster_lost. 1: the cluster has failed and may go back, so that queue pairs to it
-  // wait; they ask again. 0: those that have asked, and are still without a connection, fail. 0, or EINVAL. Any
+  // The answer to HostServices::cluster_lost. 1: the cluster has failed and may go back. Queue pairs to it wait,
+  // and ask again. 0: those that have asked, and are still without a connection, fail. Returns 0, or EINVAL. Any
   // thread.
   int (*judge_cluster)(uint32_t cluster, int failed);
   // No CLC of this cluster before that number is gone back to: peers trim their logs.

@@ -49,9 +49,9 @@ void judge_cluster(std::uint32_t cluster, bool failed);
 BorderFacts border_facts();
 // BackendOps::clc_collected.
 void tell_clc_collected(std::uint32_t sn);
-// Before a queue pair is destroyed, reset or put into the error state by the program: waits until clusters that went
-// back have got again all that this process has to send them, which lies in queue pairs. Not inside: a checkpoint may
-// stop the thread. A process that is in no cluster does not wait.
+// Call before the program destroys a queue pair, resets it, or puts it into the error state. Waits until clusters
+// that went back have got again all that this process has to send them. That lies in queue pairs. Not inside: a
+// checkpoint may stop the thread. A process that is in no cluster does not wait.
 void await_sending_again();
 
 // `handler` is called when a message waits for a CLC (HostServices::needs_clc). It may be called by any thread of the

@@ -50,7 +50,8 @@ using namespace shadowib::portable;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   try {
-    (void)unpack_pages(data, size);
+    PageReader reader(size);
+    for (std::size_t at = 0; at < size; at += kPageSize) reader.add(data + at);
   } catch (const Refused&) {
   }
   try {

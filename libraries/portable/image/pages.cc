@@ -99,12 +99,6 @@ void PageReader::add(const unsigned char* page) {
   stream_.insert(stream_.end(), page + kPageHeader, page + kPageHeader + used);
 }
 
-std::vector<unsigned char> unpack_pages(const unsigned char* file, std::size_t size) {
-  PageReader reader(size);
-  for (std::size_t at = 0; at < size; at += kPageSize) reader.add(file + at);
-  return reader.take();
-}
-
 std::vector<unsigned char> read_pages(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) throw Refused{std::string("it cannot be opened: ") + std::strerror(errno)};

@@ -43,7 +43,6 @@ class PageReader {
   std::vector<unsigned char> stream_;
 };
 
-std::vector<unsigned char> unpack_pages(const unsigned char* file, std::size_t size);
 // Reads a file and unpacks it, with no second copy of it in memory.
 std::vector<unsigned char> read_pages(const std::string& path);
 
