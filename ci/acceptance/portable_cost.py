@@ -14,7 +14,7 @@ import tempfile
 import time
 
 from common import Case, Line, Skip, check, main
-from portable_programs import ALL, HERE, PROGRAMS, Program, at_hand
+from portable_programs import ALL, HERE, PROGRAMS, Program, at_hand, environment
 
 MOST = 0.01
 PAUSE_S, PAUSE_S_PER_GIB = 0.005, 0.020
@@ -61,8 +61,9 @@ COPY = CLOCK + """int main(void) {
 """
 
 
-def instructions(command: list[str]) -> int:
-    done = subprocess.run(["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", *command], capture_output=True, text=True, check=False)
+def instructions(command: list[str], **options: str) -> int:
+    done = subprocess.run(["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", *command], capture_output=True, text=True, check=False,
+                          env=environment(options))
     counted = re.search(r"Collected : (\d+)", done.stderr)
     check(done.returncode == 0 and counted, f"{command}: {done.returncode}, {done.stderr[-1000:]}")
     return int(counted[1])
@@ -230,6 +231,8 @@ int main(void) {
 }
 """
 RESTART_S, MORE = 0.015, 1.15
+# For each node 2,690 where this was written; 4,000 before tables were read by words and blocks were merged in their order.
+RESTART_INSTRUCTIONS = 58_000_000
 
 
 def processor_s(program: Program, **options: str) -> float:
@@ -242,24 +245,32 @@ def processor_s(program: Program, **options: str) -> float:
 
 
 def graph(case: Case) -> str:
+    """Counted, and in the whole form timed, too: the images take turns, and of each the quickest restart counts."""
     source = case.work / "graph.c"
     source.write_text(GRAPH)
     programs = {a.name: Program(case, source, a) for a in ALL if a in at_hand(case)}
-    took = {}
-    for name, program in programs.items():
-        image, _ = program.save(case.work / name, AT="1")
-        took[name] = min(processor_s(programs["x86_64"], FROM=str(image)) for _ in range(15))
-    text = ", ".join(f"of {name} {1e3 * s:.1f} ms" for name, s in took.items())
-    check(took["x86_64"] <= RESTART_S and all(s <= MORE * took["x86_64"] for s in took.values()), text)
-    return text
+    images = {name: str(program.save(case.work / name, AT="1")[0]) for name, program in programs.items()}
+    here, told = programs["x86_64"], []
+    if not shutil.which("valgrind"):
+        raise Skip("valgrind is not installed")
+    counts = {name: instructions(here.command(), FROM=image) for name, image in images.items()}
+    told.append(", ".join(f"of {name} {count / 1e6:.1f} million" for name, count in counts.items()))
+    check(counts["x86_64"] <= RESTART_INSTRUCTIONS and max(counts.values()) <= MORE * counts["x86_64"], told[0])
+    if not case.line.quick:
+        took = {name: min(times) for name, times in zip(images, zip(*[[processor_s(here, FROM=image) for image in images.values()]
+                                                                      for _ in range(15)]))}
+        told.append(", ".join(f"of {name} {1e3 * s:.1f} ms" for name, s in took.items()))
+        check(took["x86_64"] <= RESTART_S and max(took.values()) <= MORE * took["x86_64"], told[1])
+    return "; ".join(told)
 
 
 def run() -> int:
     line = Line("portable_cost", __doc__)
     line.case("counted", counted)
     line.case("saved", saved)
+    line.case("graph", graph)
     if not line.quick:
-        for case in (table_1, converted, graph):
+        for case in (table_1, converted):
             line.case(case.__name__.replace("_", " "), case)
     return line.finish()
 

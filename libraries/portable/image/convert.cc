@@ -5,6 +5,7 @@
 
 #include "libraries/portable/image/numbers.h"
 #include "libraries/portable/image/pointee.h"
+#include "libraries/portable/image/words.h"
 
 namespace shadowib::portable {
 namespace {
@@ -79,6 +80,7 @@ void Converter::build(Pair& made, const LayoutType& from, const LayoutType& to) 
     const auto is_quad = [](const LayoutType& type) { return type.format == kFloatIeee && type.size == 16; };
     if (is_quad(from) && to.format == kFloatX87) made.quads = Pair::kFromQuad;
     if (from.format == kFloatX87 && is_quad(to)) made.quads = Pair::kToQuad;
+    if (from.format == kFloatDoubleDouble && to.format == kFloatX87) made.quads = Pair::kFromDoubles;
   } else if (from.kind == kTypePointer) {
     made.what = Pair::kPointer;
   } else if (is_list(from)) {
@@ -219,8 +221,9 @@ void Converter::run(const Pair& made, const unsigned char* from, unsigned char* 
       real(made, from, to);
       break;
     case Pair::kPointer: {
-      const Whole address = load_whole(from, 0, made.from_size * 8, false, from_.big_endian);
-      if (address.low) pointers.push_back({to, address.low, from_[made.from].element});
+      const std::uint64_t address =
+          made.from_size == 8 ? load_word(from, 8, from_.big_endian) : load_word(from, 4, from_.big_endian);
+      if (address) pointers.push_back({to, address, from_[made.from].element, object});
       break;
     }
     case Pair::kList:
@@ -269,14 +272,26 @@ void Converter::whole(const Pair& made, const unsigned char* from, std::uint64_t
 // Returns how many of the elements it has converted.
 std::uint64_t Converter::quads(const Pair& element, std::uint64_t count, const unsigned char* from,
                                unsigned char* to) {
-  if (element.quads == Pair::kNone) return 0;
-  return element.quads == Pair::kFromQuad ? quads_to_x87(from, from_.big_endian, to, element.to_size, count, &rounded)
-                                          : x87_to_quads(from, element.from_size, to, to_.big_endian, count);
+  switch (element.quads) {
+    case Pair::kFromQuad:
+      return quads_to_x87(from, from_.big_endian, to, element.to_size, count, &rounded);
+    case Pair::kToQuad:
+      return x87_to_quads(from, element.from_size, to, to_.big_endian, count);
+    case Pair::kFromDoubles:
+      return doubles_to_x87(from, from_.big_endian, to, element.to_size, count);
+    case Pair::kNone:
+      break;
+  }
+  return 0;
 }
 
 void Converter::real(const Pair& made, const unsigned char* from, unsigned char* to) {
   const LayoutType &old = from_[made.from], &now = to_[made.to];
   if (quads(made, 1, from, to) == 1) return;
+  if (old.format == kFloatX87 && now.format == kFloatX87) {
+    std::memcpy(to, from, kX87Bytes);  // other padding
+    return;
+  }
   const Real value = load_real(from, old.size, old.format, from_.big_endian);
   const Stored stored = store_real(to, now.size, now.format, to_.big_endian, value);
   if (stored == Stored::kTooLarge) throw Misfit{"", to_text(value) + " does not fit " + type_name(to_, made.to)};

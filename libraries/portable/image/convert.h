@@ -20,8 +20,8 @@ namespace shadowib::portable {
 struct PointerPlace {
   unsigned char* at;
   std::uint64_t old_address;
-  TypeIndex element;         // in the old layout: what it leads to, or kNoType
-  std::uint32_t object = 0;  // for the caller
+  TypeIndex element;     // in the old layout: what it leads to, or kNoType
+  std::uint32_t object;  // Converter::object at that time
 };
 
 class Converter {
@@ -43,6 +43,7 @@ class Converter {
                           std::uint64_t offset, TypeIndex element = kNoType);
 
   std::deque<PointerPlace> pointers;  // grows without a copy
+  std::uint32_t object = 0;           // the caller's number of what is converted
   std::uint64_t rounded = 0;          // floats that lost digits
 
  private:
@@ -54,7 +55,7 @@ class Converter {
       std::uint64_t from_bit, from_width, to_bit, to_width;
       std::string name;
     };
-    enum Quads : std::uint8_t { kNone, kFromQuad, kToQuad };
+    enum Quads : std::uint8_t { kNone, kFromQuad, kToQuad, kFromDoubles };
     What what = kZeros;
     Quads quads = kNone;  // of kReal: between the long doubles of x86 and of others
     TypeIndex from, to;

@@ -48,6 +48,23 @@ TEST(ConvertTest, StructOfAnotherOrderAndWidth) {
   EXPECT_EQ(converter.pointers[0].old_address, 0x77U);
 }
 
+// Whatever the bits are: also those that no arithmetic makes.
+TEST(ConvertTest, LongDoublesOfOtherPaddingKeepTheirBits) {
+  Layouts wide, narrow;
+  wide.pointer_size = 8, narrow.pointer_size = 4;
+  wide.types = {scalar(kTypeFloat, 16)}, narrow.types = {scalar(kTypeFloat, 12)};
+  wide.types[0].format = narrow.types[0].format = kFloatX87;
+  unsigned char from[24], to[32] = {};
+  for (unsigned i = 0; i < sizeof from; i++) from[i] = static_cast<unsigned char>(0x3b * i + 1);
+  from[12 + 7] = 0, from[12 + 8] = 0xff, from[12 + 9] = 0x3f;  // without the bit before the point
+  Converter converter(narrow, wide);
+  converter.convert(0, 0, from, sizeof from, to, sizeof to);
+  for (unsigned i = 0; i < 2; i++) {
+    EXPECT_EQ(std::memcmp(from + 12 * i, to + 16 * i, 10), 0);
+    for (unsigned padding = 10; padding < 16; padding++) EXPECT_EQ(to[16 * i + padding], 0);
+  }
+}
+
 // Zeros and infinities among normal numbers: these go in one step, those one by one.
 TEST(ConvertTest, ArraysOfLongDoubles) {
   Layouts big, small;

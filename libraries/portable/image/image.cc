@@ -5,6 +5,7 @@
 
 #include "libraries/portable/image/names.h"
 #include "libraries/portable/image/pages.h"
+#include "libraries/portable/image/words.h"
 
 namespace shadowib::portable {
 namespace {
@@ -262,17 +263,28 @@ std::string object_name(const Image& image, const Object& object) {
 }
 
 AddressIndex::AddressIndex(const Image& image) {
-  for (std::uint32_t i = 0; i < image.objects.size(); i++) {
-    const Object& object = image.objects[i];
-    if (object.address) places_.push_back({object.address, object.address + object.size, Target::kObject, i});
-  }
+  places_.reserve(image.objects.size() + image.functions.size() + image.foreign.size());
+  auto add_objects = [&](bool blocks) {
+    for (std::uint32_t i = 0; i < image.objects.size(); i++) {
+      const Object& object = image.objects[i];
+      if (object.address && (object.kind == kObjectHeap) == blocks)
+        places_.push_back({object.address, object.address + object.size, Target::kObject, i});
+    }
+  };
+  auto by_begin = [](const Place& a, const Place& b) { return a.begin < b.begin; };
+  // Blocks are most of all, and are written in the order of their addresses.
+  add_objects(true);
+  const std::ptrdiff_t blocks = std::ssize(places_);
+  if (!std::is_sorted(places_.begin(), places_.end(), by_begin)) std::sort(places_.begin(), places_.end(), by_begin);
+  add_objects(false);
   for (std::uint32_t i = 0; i < image.functions.size(); i++) {
     const std::uint64_t address = image.functions[i].address;
     if (address) places_.push_back({address, address, Target::kFunction, i});
   }
   for (std::uint32_t i = 0; i < image.foreign.size(); i++)
     places_.push_back({image.foreign[i].address, image.foreign[i].address, Target::kForeign, i});
-  std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
+  std::sort(places_.begin() + blocks, places_.end(), by_begin);
+  std::inplace_merge(places_.begin(), places_.begin() + blocks, places_.end(), by_begin);
 }
 
 Target AddressIndex::find(std::uint64_t address) const {

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "libraries/portable/image/words.h"
 #include "libraries/portable/tables.h"
 
 namespace shadowib::portable {
@@ -36,6 +37,7 @@ unsigned leading_zeros(Wide value) {
 // Bytes from the highest, whatever the memory's order.
 Wide load_bytes(const unsigned char* at, unsigned bytes, bool big_endian) {
   Wide value;
+  if (bytes == 8 || bytes == 4) return {0, bytes == 8 ? load_word(at, 8, big_endian) : load_word(at, 4, big_endian)};
   for (unsigned i = 0; i < bytes; i++) {
     value = shift_left(value, 8);
     value.low |= at[big_endian ? i : bytes - 1 - i];
@@ -58,7 +60,7 @@ struct Format {
 };
 
 Format format_of(std::uint64_t size, std::uint32_t format) {
-  if (format == kFloatX87) return {10, 64, 15, true};
+  if (format == kFloatX87) return {kX87Bytes, 64, 15, true};
   switch (size) {
     case 2:
       return {2, 10, 5, false};
@@ -265,6 +267,19 @@ std::uint64_t x87_to_quads(const unsigned char* from, std::uint64_t size, unsign
   std::uint64_t done = 0;
   for (; done < count && x87_to_quad(from, to, to_big_endian); done++) from += size, to += 16;
   return done;
+}
+
+std::uint64_t doubles_to_x87(const unsigned char* from, bool from_big_endian, unsigned char* to, std::uint64_t size,
+                             std::uint64_t count) {
+  constexpr unsigned kMore = 16383 - 1023;  // of the bias
+  for (std::uint64_t done = 0; done < count; done++, from += 16, to += size) {
+    const std::uint64_t number = load_word(from, 8, from_big_endian), rest = load_word(from + 8, 8, from_big_endian);
+    const unsigned exponent = number >> 52 & 0x7ff;
+    if (rest << 1 != 0 || exponent == 0 || exponent == 0x7ff) return done;
+    store_bytes(to, 8, false, {0, std::uint64_t{1} << 63 | number << 11});
+    store_bytes(to + 8, 2, false, {0, (number >> 63) << 15 | (exponent + kMore)});
+  }
+  return count;
 }
 
 Whole load_whole(const unsigned char* at, std::uint64_t bit, std::uint64_t width, bool with_sign, bool big_endian) {

@@ -1,6 +1,7 @@
 // Numbers of any width, byte order and float format, by way of one canonical form. Exact, or said not to be.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -33,6 +34,8 @@ enum class Stored { kExact, kRounded, kTooLarge };
 // Rounds to nearest, ties to even. Writes nothing if it is too large.
 Stored store_real(unsigned char* at, std::uint64_t size, std::uint32_t format, bool big_endian, const Real& value);
 
+constexpr std::size_t kX87Bytes = 10;  // of kFloatX87, without padding
+
 // Arrays of `count` normal numbers between the long doubles of most architectures: kFloatIeee of 16
 // bytes, and kFloatX87 of `size` bytes, whose padding is left as it is. Returns how many it has converted: up to the
 // first that is another number, or becomes one.
@@ -40,6 +43,9 @@ std::uint64_t quads_to_x87(const unsigned char* from, bool from_big_endian, unsi
                            std::uint64_t count, std::uint64_t* rounded);
 std::uint64_t x87_to_quads(const unsigned char* from, std::uint64_t size, unsigned char* to, bool to_big_endian,
                            std::uint64_t count);
+// Arrays of kFloatDoubleDouble, likewise; up to the first that is not a normal double beside a zero.
+std::uint64_t doubles_to_x87(const unsigned char* from, bool from_big_endian, unsigned char* to, std::uint64_t size,
+                             std::uint64_t count);
 
 std::string to_text(const Whole& value);
 std::string to_text(const Real& value);  // as %a of C, or inf, nan

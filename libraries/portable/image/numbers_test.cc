@@ -78,6 +78,30 @@ TEST(NumbersTest, LongDoublesInOneStepAsByTheLongWay) {
   EXPECT_GT(others, 100000u);
 }
 
+TEST(NumbersTest, DoublesBesideZerosInOneStepAsByTheLongWay) {
+  std::mt19937_64 random(50);
+  unsigned normal = 0;
+  for (int i = 0; i < 300000; i++) {
+    const bool big_endian = random() & 1;
+    // Now and then no normal number; the second one is 0, -0 or another number.
+    const std::uint64_t edge = i % 16 == 0 ? (random() & 1 ? 0x7ff0000000000000 : 0) : ~std::uint64_t{0};
+    const std::uint64_t words[] = {edge == ~std::uint64_t{0} ? random() : (random() & 1) << 63 | edge,
+                                   i % 8 == 0 ? random() >> 20 : (random() & 1) << 63};
+    unsigned char from[16], in_one[16] = {}, model[16] = {};
+    for (unsigned b = 0; b < 16; b++)
+      from[b] = static_cast<unsigned char>(words[b / 8] >> (8 * (big_endian ? 7 - b % 8 : b % 8)));
+    const bool taken = doubles_to_x87(from, big_endian, in_one, 16, 1) == 1;
+    const unsigned exponent = words[0] >> 52 & 0x7ff;
+    ASSERT_EQ(taken, exponent != 0 && exponent != 0x7ff && words[1] << 1 == 0);
+    if (!taken) continue;
+    normal++;
+    ASSERT_EQ(store_real(model, 16, kFloatX87, false, load_real(from, 16, kFloatDoubleDouble, big_endian)),
+              Stored::kExact);
+    ASSERT_EQ(std::memcmp(in_one, model, 16), 0) << std::hex << words[0] << " " << words[1];
+  }
+  EXPECT_GT(normal, 200000U);
+}
+
 TEST(NumbersTest, FloatsAsTheProcessorConvertsThem) {
   std::mt19937_64 random(31);
   for (int i = 0; i < 300000; i++) {

@@ -11,12 +11,13 @@
 
 #include "libraries/portable/image/content.h"
 #include "libraries/portable/image/layout.h"
+#include "libraries/portable/image/words.h"
 
 namespace shadowib::portable {
 namespace {
 
-constexpr std::size_t kPagesAtOnce = 64;  // written
-constexpr std::size_t kPagesReadAtOnce = 256;
+constexpr std::size_t kPagesAtOnce = 64;      // written
+constexpr std::size_t kPagesReadAtOnce = 32;  // stay in a near cache
 constexpr char kPageMagic[] = {'P', 'S', 'I', '1'};
 
 std::uint64_t page_hash(const unsigned char* page) {
@@ -29,12 +30,6 @@ std::string page_name(std::size_t number) { return "record " + std::to_string(nu
 
 void put_le(unsigned char* at, std::uint64_t value, unsigned bytes) {
   for (unsigned i = 0; i < bytes; i++) at[i] = static_cast<unsigned char>(value >> (8 * i));
-}
-
-std::uint64_t get_le(const unsigned char* at, unsigned bytes) {
-  std::uint64_t value = 0;
-  for (unsigned i = 0; i < bytes; i++) value |= static_cast<std::uint64_t>(at[i]) << (8 * i);
-  return value;
 }
 
 PageWriter::PageWriter(int fd, std::uint64_t id) : fd_(fd), id_(id), pages_(kPagesAtOnce * kPageSize) {}

@@ -47,6 +47,5 @@ class PageReader {
 std::vector<unsigned char> read_pages(const std::string& path);
 
 void put_le(unsigned char* at, std::uint64_t value, unsigned bytes);
-std::uint64_t get_le(const unsigned char* at, unsigned bytes);
 
 }  // namespace shadowib::portable

@@ -232,13 +232,17 @@ class Restart {
     for (std::size_t i = 0; i < image_.objects.size(); i++) {
       const Object& then = image_.objects[i];
       if ((then.kind == kObjectGlobal || then.kind == kObjectHeap) && then.data != kNoData)
-        fill(i, reinterpret_cast<unsigned char*>(static_cast<std::uintptr_t>(homes_[i].address)), later_);
+        fill(i, reinterpret_cast<unsigned char*>(static_cast<std::uintptr_t>(homes_[i].address)));
     }
+    later_.swap(converter_.pointers);
     for (const auto& [slot, object] : slots_) {
       Frame& frame = left_stack().frames[slot.first];
       const Slot& place = frame.site->slots[slot.second];
       FrameWork& work = frames_[slot.first];
-      fill(object, frame.buffer.get() + place.offset, place.flags & kSlotAddress ? work.variables : work.values);
+      fill(object, frame.buffer.get() + place.offset);
+      std::deque<PointerPlace>& found = place.flags & kSlotAddress ? work.variables : work.values;
+      found.insert(found.end(), converter_.pointers.begin(), converter_.pointers.end());
+      converter_.pointers.clear();
     }
     if (exact_ && converter_.rounded) throw Refused{std::to_string(converter_.rounded) + " floats would be rounded"};
     if (converter_.rounded)
@@ -246,19 +250,16 @@ class Restart {
                    static_cast<unsigned long long>(converter_.rounded));
   }
 
-  void fill(std::size_t object, unsigned char* memory, std::deque<PointerPlace>& pointers) {
+  void fill(std::size_t object, unsigned char* memory) {
     const Object& then = image_.objects[object];
     const Home& home = homes_[object];
     std::memset(memory, 0, home.size);
-    std::size_t added = pointers.size();
-    converter_.pointers.swap(pointers);
+    converter_.object = static_cast<std::uint32_t>(object);
     try {
       converter_.convert(then.type, home.type, image_.data(then), value_bytes(image_, then), memory, home.size);
     } catch (const Refused& refused) {
       throw Refused{object_name(image_, then) + refused.text};
     }
-    converter_.pointers.swap(pointers);
-    for (; added < pointers.size(); added++) pointers[added].object = static_cast<std::uint32_t>(object);
   }
 
   void write_pointer(const PointerPlace& place) {
