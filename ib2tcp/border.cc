@@ -98,7 +98,10 @@ bool Border::sends_again() const {
 }
 
 void Border::set_others(unsigned cluster, const GateState& others) {
-  if (came_back_[cluster] && !gates_[cluster].is_open()) note_lost(cluster);
+  if (gates_[cluster].is_open())
+    came_back_[cluster] = false;  // from now on what is sent again is in the log
+  else if (came_back_[cluster])
+    note_lost(cluster);
   if (gates_[cluster].set_others(others)) wake_at_gate(cluster);
 }
 

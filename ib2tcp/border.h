@@ -101,7 +101,8 @@ class Border {
   federation::PerCluster delivered_, trimmed_;
   federation::Policy policy_ = federation::Policy::kPaper;
   bool frozen_ = false, behind_clc_ = false, went_back_ = false;
-  std::array<bool, federation::kMaxClusters> came_back_{};  // beside that cluster
+  // This process came back beside that cluster, and may still send again what was in no log.
+  std::array<bool, federation::kMaxClusters> came_back_{};
   std::array<Gate, federation::kMaxClusters> gates_;
   // The last values for HostServices::gate_moved.
   struct Told {

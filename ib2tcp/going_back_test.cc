@@ -794,6 +794,31 @@ TEST_P(GoingBack, TheLogIsAsWholeAsItWasForWhoGoesBackToo) {
   EXPECT_GT(logged_since(true, first, 1), since) << "an image that does not tell";
 }
 
+// B comes back while it sends again to A, and what it sends may be in no log: nobody goes back to that time. When A
+// goes back later, B sends again from its log, and A may go back to the same CLC another time.
+TEST_P(GoingBack, TheLogOfWhoCameBackIsWholeWhenTheOtherGoesBackLater) {
+  const Image image = b().checkpoint();
+  b().end();
+  Process process(exchange_, ProcessOptions{.transport = GetParam()});
+  ClusterState state = state_of(1, 1);
+  state.incarnations[1] = 2;
+  const GateState unknown{0, 0, 0, 0}, some{100, 0, 0, 0}, none{kGateNothing, 0, 0, 0};
+  const auto since = [&] { return process.ops().logged_since(0); };
+  EXPECT_EQ(process.ops().set_cluster(&state), 0);
+  EXPECT_EQ(process.ops().set_gate(0, &unknown), 0);
+  EXPECT_EQ(process.ops().restore_identity(image.identity.data(), image.identity.size()), 0);
+  const std::uint64_t came_back = since();
+  EXPECT_EQ(process.ops().set_gate(0, &some), 0);
+  EXPECT_EQ(process.ops().set_gate(0, &none), 0);
+  const std::uint64_t whole = since();
+  EXPECT_GT(whole, came_back);
+  EXPECT_EQ(process.ops().set_gate(0, &unknown), 0);
+  EXPECT_EQ(process.ops().cluster_gone(0, 1), 0);
+  EXPECT_EQ(process.ops().set_gate(0, &some), 0);
+  EXPECT_EQ(process.ops().set_gate(0, &none), 0);
+  EXPECT_EQ(since(), whole);
+}
+
 INSTANTIATE_TEST_SUITE_P(Transports, GoingBack, ::testing::Values("shm", "tcp"),
                          [](const auto& info) { return name_in_test(info.param); });
 INSTANTIATE_TEST_SUITE_P(Transports, FewRetries, ::testing::Values("shm", "tcp"),
