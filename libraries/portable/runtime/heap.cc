@@ -247,14 +247,34 @@ bool heap_owns(const void* address) {
   return region_of(address) != nullptr;
 }
 
+static bool block_of(unsigned char* cell, HeapBlock* block) {
+  Header header;
+  std::memcpy(&header, cell, sizeof header);
+  if (header.size == kFree) return false;
+  *block = {cell + sizeof header, header.size, static_cast<unsigned>(header.alignment),
+            reinterpret_cast<const Allocation*>(static_cast<std::uintptr_t>(header.allocation))};
+  return true;
+}
+
+bool heap_block_at(const void* address, HeapBlock* block) {
+  Guard guard;
+  const Region* region = region_of(address);
+  if (!region) return false;
+  const auto* at = static_cast<const unsigned char*>(address);
+  unsigned char* cell = region->carved;
+  if (region->cell) {
+    cell = region->begin + (at - region->begin) / region->cell * region->cell;
+    if (cell >= region->carved) return false;
+  }
+  return block_of(cell, block) && at >= block->address &&
+         at - block->address < static_cast<std::int64_t>(block->size);
+}
+
 std::vector<HeapBlock> heap_blocks() {
   std::vector<HeapBlock> blocks;
   auto add = [&](unsigned char* cell) {
-    Header header;
-    std::memcpy(&header, cell, sizeof header);
-    if (header.size == kFree) return;
-    blocks.push_back({cell + sizeof header, header.size, static_cast<unsigned>(header.alignment),
-                      reinterpret_cast<const Allocation*>(static_cast<std::uintptr_t>(header.allocation))});
+    HeapBlock block;
+    if (block_of(cell, &block)) blocks.push_back(block);
   };
   for (const Region* region : heap().regions) {
     if (!region->cell) add(region->carved);

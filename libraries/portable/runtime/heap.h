@@ -31,6 +31,8 @@ void* heap_remap(void* block, std::size_t size, const Allocation* allocation);
 std::size_t heap_size(const void* block);
 // True if `address` lies in memory of this heap, in a block or not.
 bool heap_owns(const void* address);
+// The block that `address` lies in. Returns false if it lies in none.
+bool heap_block_at(const void* address, HeapBlock* block);
 // All blocks, in the order of their addresses. No thread may use the heap meanwhile.
 std::vector<HeapBlock> heap_blocks();
 

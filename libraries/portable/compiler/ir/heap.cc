@@ -19,6 +19,9 @@ namespace {
 
 constexpr const char* kAllocators[] = {"malloc", "calloc", "realloc", "aligned_alloc", "strdup", "strndup"};
 
+// Its result, converted to a pointer, stands for the type that the pointer leads to.
+constexpr const char* kTypeName = "shadowib_portable_type";
+
 bool allocates(llvm::StringRef name) { return llvm::is_contained(kAllocators, name); }
 
 // The type that clang noted at the call, or null.
@@ -119,6 +122,14 @@ void hint(llvm::Module& module, Tables& tables, llvm::CallInst& call) {
   builder.CreateCall(callee, {llvm::ConstantPointerNull::get(pointer)});
 }
 
+void type_of_pointer(Tables& tables, llvm::CallInst& call) {
+  const llvm::DIType* noted = noted_type(call);
+  llvm::Constant* type =
+      noted ? tables.type(noted) : llvm::ConstantPointerNull::get(llvm::cast<llvm::PointerType>(call.getType()));
+  call.replaceAllUsesWith(llvm::ConstantExpr::getPointerCast(type, call.getType()));
+  call.eraseFromParent();
+}
+
 }  // namespace
 
 void type_heap(llvm::Module& module, Tables& tables) {
@@ -126,6 +137,7 @@ void type_heap(llvm::Module& module, Tables& tables) {
   facts().no_site.insert("shadowib_portable_hint");
   facts().no_site.insert("shadowib_portable_free");
   std::vector<std::pair<llvm::CallInst*, std::string>> allocations, hints;
+  std::vector<llvm::CallInst*> types;
   for (llvm::Function& function : module) {
     for (llvm::Instruction& instruction : llvm::instructions(function)) {
       auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
@@ -133,13 +145,16 @@ void type_heap(llvm::Module& module, Tables& tables) {
       auto* callee = call->getCalledFunction();
       const std::string name = callee ? callee->getName().str() : "";
       if (makes_new(name)) continue;
-      if (callee && callee->isDeclaration() && allocates(name)) {
+      if (name == kTypeName) {
+        types.push_back(call);
+      } else if (callee && callee->isDeclaration() && allocates(name)) {
         allocations.emplace_back(call, name);
       } else if (noted_type(*call) && !facts().no_site.count(name)) {
         hints.emplace_back(call, name);
       }
     }
   }
+  for (llvm::CallInst* call : types) type_of_pointer(tables, *call);
   for (auto& [call, name] : hints) hint(module, tables, *call);
   for (auto& [call, name] : allocations) replace(module, tables, *call, name);
   if (facts().cplusplus) type_new(module, tables);
