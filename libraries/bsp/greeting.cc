@@ -1,8 +1,11 @@
 #include "libraries/bsp/greeting.h"
 
+#include <bit>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+
+#include "libraries/bsp/little.h"
 
 namespace shadowib::bsp {
 namespace {
@@ -10,15 +13,17 @@ namespace {
 constexpr std::uint32_t kMagic = 0x31505342;  // "BSP1"
 
 struct Fixed {
-  std::uint32_t magic, process;
-  std::uint64_t epoch, slots_address;
-  std::uint32_t processes, slots_key;
-  std::uint16_t lid;
+  Little<std::uint32_t> magic, process;
+  Little<std::uint64_t> epoch, slots_address;
+  Little<std::uint32_t> processes, slots_key;
+  Little<std::uint16_t> lid;
   std::uint8_t mtu, is_ethernet, gid[16];
-  std::uint32_t layout;
+  Little<std::uint32_t> layout;
 };
 
-static_assert(sizeof(Fixed) + 4 * kMaxProcesses <= 4096);
+using Number = Little<std::uint32_t>;  // of a queue pair, behind it
+
+static_assert(sizeof(Fixed) + sizeof(Number) * kMaxProcesses <= 4096);
 
 }  // namespace
 
@@ -28,7 +33,8 @@ extern "C" int shadowib_portable_has_long_double(void);
 namespace shadowib::bsp {
 std::uint32_t layout_of_values() {
   const unsigned long_double = shadowib_portable_has_long_double() != 0 ? __LDBL_MANT_DIG__ : 0;
-  return long_double << 16 | static_cast<std::uint32_t>(sizeof(long) << 8 | sizeof(void*));
+  constexpr std::uint32_t order = std::endian::native == std::endian::big ? kBigEndian : 0;
+  return order | long_double << 16 | static_cast<std::uint32_t>(sizeof(long) << 8 | sizeof(void*));
 }
 #else
 std::uint32_t layout_of_values() { return 0; }
@@ -45,11 +51,12 @@ std::vector<std::byte> encode(const Greeting& greeting) {
               greeting.mtu,
               greeting.is_ethernet,
               {},
-              layout_of_values()};
+              greeting.layout};
   std::memcpy(fixed.gid, greeting.gid.raw, sizeof(fixed.gid));
-  std::vector<std::byte> value(sizeof(fixed) + 4 * greeting.queue_pairs.size());
+  const std::vector<Number> numbers(greeting.queue_pairs.begin(), greeting.queue_pairs.end());
+  std::vector<std::byte> value(sizeof(fixed) + sizeof(Number) * numbers.size());
   std::memcpy(value.data(), &fixed, sizeof(fixed));
-  std::memcpy(value.data() + sizeof(fixed), greeting.queue_pairs.data(), 4 * greeting.queue_pairs.size());
+  std::memcpy(value.data() + sizeof(fixed), numbers.data(), sizeof(Number) * numbers.size());
   return value;
 }
 
@@ -58,15 +65,14 @@ std::string decode(const std::byte* value, std::size_t bytes, std::uint64_t epoc
   Fixed fixed;
   if (bytes < sizeof(fixed)) return "it is too short";
   std::memcpy(&fixed, value, sizeof(fixed));
-  if (fixed.magic == __builtin_bswap32(kMagic)) return "its processor has another byte order; one job has one order";
   if (fixed.magic != kMagic) return "it was made by another version of the library";
   if (fixed.epoch != epoch) return "it is of another run";
   if (fixed.process != static_cast<std::uint32_t>(process)) return "it is another process's";
   if (fixed.processes != static_cast<std::uint32_t>(processes))
     return "it counts " + std::to_string(fixed.processes) + " processes instead of " + std::to_string(processes);
-  if (fixed.layout != layout_of_values())
+  if (((fixed.layout ^ layout_of_values()) & ~kBigEndian) != 0)
     return "its processor lays out long, pointers or long double otherwise; one job has one layout";
-  if (bytes != sizeof(fixed) + 4 * std::size_t{fixed.processes}) return "its size is wrong";
+  if (bytes != sizeof(fixed) + sizeof(Number) * std::size_t{fixed.processes}) return "its size is wrong";
   greeting->epoch = fixed.epoch;
   greeting->process = fixed.process;
   greeting->processes = fixed.processes;
@@ -76,8 +82,10 @@ std::string decode(const std::byte* value, std::size_t bytes, std::uint64_t epoc
   greeting->slots_key = fixed.slots_key;
   greeting->slots_address = fixed.slots_address;
   std::memcpy(greeting->gid.raw, fixed.gid, sizeof(fixed.gid));
-  greeting->queue_pairs.resize(fixed.processes);
-  std::memcpy(greeting->queue_pairs.data(), value + sizeof(fixed), 4 * std::size_t{fixed.processes});
+  greeting->layout = fixed.layout;
+  std::vector<Number> numbers(fixed.processes);
+  std::memcpy(numbers.data(), value + sizeof(fixed), sizeof(Number) * numbers.size());
+  greeting->queue_pairs.assign(numbers.begin(), numbers.end());
   return {};
 }
 

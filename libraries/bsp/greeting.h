@@ -13,6 +13,11 @@
 
 namespace shadowib::bsp {
 
+// How this process lays out values that others read from its memory. But for kBigEndian, the same in all processes of
+// a job. 0: as all programs of this machine do.
+std::uint32_t layout_of_values();
+inline constexpr std::uint32_t kBigEndian = 1u << 31;
+
 struct Greeting {
   std::uint64_t epoch = 0;
   std::uint32_t process = 0, processes = 0;
@@ -22,6 +27,7 @@ struct Greeting {
   std::uint64_t slots_address = 0;
   ibv_gid gid{};
   std::vector<std::uint32_t> queue_pairs;  // by peer; the own place is 0
+  std::uint32_t layout = layout_of_values();
 };
 
 // A published value has 4096 bytes.
@@ -32,10 +38,6 @@ std::vector<std::byte> encode(const Greeting& greeting);
 // Empty if value[0..bytes) is the greeting of that process in that epoch; else the reason why it is none.
 std::string decode(const std::byte* value, std::size_t bytes, std::uint64_t epoch, int process, int processes,
                    Greeting* greeting);
-
-// How this process lays out values that others read from its memory; the same in all processes of a job. 0: as all
-// programs of this machine do.
-std::uint32_t layout_of_values();
 
 // The name under which it is published: bsp.<epoch>.<process>.
 std::string greeting_name(std::uint64_t epoch, int process);

@@ -42,6 +42,25 @@ TEST(Greeting, OfAnotherRunProcessOrSizeIsRefused) {
   EXPECT_TRUE(read.queue_pairs.empty());
 }
 
+// A field in native order would be another number on one of them.
+TEST(Greeting, IsTheSameOnEachArchitecture) {
+  const std::vector<std::byte> value = encode(example());
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(value.data()), 4), "BSP1");
+  EXPECT_EQ(static_cast<int>(value[8]), 0xef) << "the epoch's lowest byte";
+}
+
+TEST(Greeting, OfAnotherByteOrderIsUnderstoodAndOfAnotherLayoutRefused) {
+  Greeting other = example(), read;
+  other.layout ^= kBigEndian;
+  std::vector<std::byte> value = encode(other);
+  EXPECT_EQ(decode(value.data(), value.size(), 0xabcdef, 1, 3, &read), "");
+  EXPECT_EQ(read.layout ^ layout_of_values(), kBigEndian);
+  other.layout ^= 4;
+  value = encode(other);
+  EXPECT_EQ(decode(value.data(), value.size(), 0xabcdef, 1, 3, &read),
+            "its processor lays out long, pointers or long double otherwise; one job has one layout");
+}
+
 TEST(Greeting, NamesOfRunsDiffer) {
   EXPECT_NE(greeting_name(1, 0), greeting_name(2, 0));
   EXPECT_NE(greeting_name(1, 0), greeting_name(1, 1));

@@ -70,6 +70,8 @@ void Mesh::connect() {
     if (!wrong.empty()) fail("the greeting of process %d is wrong: %s", i, wrong.c_str());
     Peer& peer = peers_[i];
     peer.qp = adapter_.queue_pair(i);
+    peer.is_turned = ((greeting.layout ^ own.layout) & kBigEndian) != 0;
+    is_mixed_ = is_mixed_ || peer.is_turned;
     peer.slots = greeting.slots_address + 2 * sizeof(Slot) * static_cast<std::uint64_t>(process_);
     peer.shown = greeting.slots_address + 2 * sizeof(Slot) * static_cast<std::uint64_t>(processes_);
     peer.key = greeting.slots_key;

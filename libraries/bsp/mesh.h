@@ -30,7 +30,10 @@ class Mesh {
 
   Adapter& adapter() { return adapter_; }
   // Where peer `from` writes to, for supersteps of that parity.
-  const Slot& slot(int from, unsigned parity) const { return slots_[2 * from + parity]; }
+  Slot& slot(int from, unsigned parity) const { return slots_[2 * from + parity]; }
+  // Known from connect() on: whether the peer, or any of them, has another byte order.
+  bool is_turned(int peer) const { return peers_[peer].is_turned; }
+  bool is_mixed() const { return is_mixed_; }
 
   // A barrier: begin, send a word to each peer, wait for theirs. The data, up to kSlotBytes, arrives before the word.
   void begin_barrier();
@@ -44,7 +47,7 @@ class Mesh {
   void write(int peer, const Local& from, std::uint64_t address, std::uint32_t key, std::uint64_t bytes);
 
   // This process has begun that superstep: what others put in the one before is in its place. Peers can read it.
-  void begin_superstep(std::uint64_t number) { __atomic_store_n(&shown_->superstep, number, __ATOMIC_RELEASE); }
+  void begin_superstep(std::uint64_t number) { shown_->superstep.publish(number); }
   // Before memory of `peer` is written or read within a superstep: waits until the peer has begun it, too. Costs a
   // READ for each peer and superstep, or nothing if the peer's word says so already.
   void await_superstep(int peer) {
@@ -73,10 +76,11 @@ class Mesh {
     std::uint32_t reads = 0;
     std::uint32_t key = 0;
     bool is_pinged = false;
+    bool is_turned = false;
   };
   struct Shown {  // behind the slots
-    alignas(64) std::uint64_t superstep;
-    alignas(64) std::uint64_t read;  // where a peer's superstep arrives
+    alignas(64) Little<std::uint64_t> superstep;
+    alignas(64) Little<std::uint64_t> read;  // where a peer's superstep arrives
   };
   enum class Kind : std::uint64_t { kPosted, kRead, kPing };
 
@@ -109,7 +113,7 @@ class Mesh {
   std::uint32_t reads_ = 0;
   std::uint32_t taken_receives_ = 0;
   std::vector<ibv_recv_wr> receives_;  // a chain
-  bool is_aborting_ = false, is_last_ = false;
+  bool is_aborting_ = false, is_last_ = false, is_mixed_ = false;
   bool is_losing_ = false, is_told_ = false;  // a peer is gone; another process has told it
 };
 

@@ -39,4 +39,11 @@ void Outbox::registration(std::uint64_t address, std::uint64_t bytes, std::uint3
   std::memcpy(append(sizeof(Record)), &record, sizeof(Record));
 }
 
+void Outbox::pattern(const std::vector<std::byte>& told) {
+  const Record record{RecordKind::kPattern, 0, 0, told.size()};
+  std::byte* at = append(record_size(record));
+  std::memcpy(at, &record, sizeof(Record));
+  std::memcpy(at + sizeof(Record), told.data(), told.size());
+}
+
 }  // namespace shadowib::bsp

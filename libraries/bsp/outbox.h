@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "libraries/bsp/records.h"
 
@@ -28,13 +29,15 @@ class Outbox {
   void message(const void* tag, std::uint32_t tag_bytes, const void* payload, std::size_t bytes);
   // Notes the types of tag and payload (types.h) of the message whose record begins at `place`. Programs with
   // portable images only; 0, as in others, if they are not known.
-  void set_types(std::size_t place, std::uint64_t types) {
+  void set_types(std::size_t place, Little<std::uint64_t> types) {
     std::memcpy(data_ + place + offsetof(Record, offset), &types, sizeof(types));
   }
   void registration(std::uint64_t address, std::uint64_t bytes, std::uint32_t key);
+  // Belongs to the registration before it.
+  void pattern(const std::vector<std::byte>& told);
 
   void clear() { size_ = 0; }
-  const std::byte* data() const { return data_; }
+  std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
   std::size_t capacity() const { return capacity_; }
   // True once the memory is its own: larger than it began.

@@ -159,6 +159,10 @@ EXPORT void shadowib_bsp_resume(const shadowib_bsp_kept* kept) {
   });
 }
 
+EXPORT void shadowib_bsp_memory_type(const void* type, int is_array) {
+  inside("bsp_push_reg").next_memory(type, is_array != 0);
+}
+
 EXPORT void shadowib_bsp_types(int tag, int payload) {
   inside("bsp_send").next_types(shadowib::bsp::types_of(tag, payload));
 }

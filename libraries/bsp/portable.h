@@ -28,6 +28,9 @@ int shadowib_bsp_is_other(void);
 int shadowib_bsp_due(void);
 // The types of the next message's tag and payload, as letters (types.h).
 void shadowib_bsp_types(int tag, int payload);
+// The type that the pointer to the next registered memory leads to, as shadowib_portable_type() gives it, and whether
+// it is an array.
+void shadowib_bsp_memory_type(const void* type, int is_array);
 // Fills all but the two blocks, then the blocks, which are the caller's.
 void shadowib_bsp_measure(struct shadowib_bsp_kept* kept);
 void shadowib_bsp_keep(struct shadowib_bsp_kept* kept);

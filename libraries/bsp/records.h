@@ -1,9 +1,12 @@
 // Records: what a process tells another in a superstep, one behind the other in a stream of bytes.
+// Heads are the same on every architecture.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+
+#include "libraries/bsp/little.h"
 
 namespace shadowib::bsp {
 
@@ -11,13 +14,14 @@ enum class RecordKind : std::uint32_t {
   kPut = 1,       // payload goes to `offset` of registration `slot`
   kMessage = 2,   // a tag of `slot` bytes, then the payload; `offset` has the types of both (types.h)
   kRegister = 3,  // memory of the sender: `offset` is its address, `bytes` its size, `slot` its key; no payload
+  kPattern = 4,   // where numbers lie in the memory of the kRegister before it (pattern.h), which is the payload
 };
 
 struct Record {
-  RecordKind kind;
-  std::uint32_t slot;
-  std::uint64_t offset;
-  std::uint64_t bytes;
+  Little<RecordKind> kind;
+  Little<std::uint32_t> slot;
+  Little<std::uint64_t> offset;
+  Little<std::uint64_t> bytes;
 };
 
 constexpr std::size_t padded(std::size_t bytes) { return (bytes + 7) & ~std::size_t{7}; }

@@ -9,8 +9,10 @@ void Registers::note_order(std::uint64_t what) {
   order_ ^= order_ >> 29;
 }
 
-void Registers::push(const void* memory, std::size_t bytes, std::uint32_t key, void* handle) {
-  pending_.push_back({true, 0, memory, bytes, key, handle, std::vector<RemoteMemory>(processes_)});
+void Registers::push(const void* memory, std::size_t bytes, std::uint32_t key, void* handle, Pattern pattern) {
+  const std::size_t pattern_bytes = pattern.is_known() ? bytes : 0;
+  pending_.push_back({true, 0, memory, bytes, key, handle, std::vector<RemoteMemory>(processes_), std::move(pattern),
+                      pattern_bytes});
   note_order(1);
 }
 
@@ -22,7 +24,7 @@ bool Registers::pop(const void* memory) {
     const bool popped = std::any_of(pending_.begin() + i, pending_.end(),
                                     [slot](const Pending& p) { return !p.is_push && p.slot == slot; });
     if (popped) continue;
-    pending_.push_back({false, slot, memory, 0, 0, nullptr, {}});
+    pending_.push_back({false, slot, memory, 0, 0, nullptr, {}, {}, 0});
     note_order(2 + (std::uint64_t{slot} << 8));
     return true;
   }
@@ -34,7 +36,7 @@ bool Registers::pop(const void* memory) {
     const bool popped = std::any_of(pending_.begin(), pending_.end(),
                                     [slot](const Pending& p) { return !p.is_push && p.slot == slot; });
     if (popped) continue;
-    pending_.push_back({false, slot, memory, 0, 0, nullptr, {}});
+    pending_.push_back({false, slot, memory, 0, 0, nullptr, {}, {}, 0});
     note_order(2 + (std::uint64_t{slot} << 8));
     return true;
   }
@@ -47,6 +49,14 @@ bool Registers::hear(int from, const RemoteMemory& memory) {
   while (at < pending_.size() && !pending_[at].is_push) ++at;
   if (at == pending_.size()) return false;
   pending_[at++].remote[from] = memory;
+  return true;
+}
+
+bool Registers::hear_pattern(int from, const Pattern& pattern) {
+  Pending& heard = pending_[heard_[from] - 1];
+  const std::size_t bytes = heard.remote[from].bytes;
+  if (heard.pattern.is_known() && !pattern.agrees(heard.pattern, std::min(bytes, heard.pattern_bytes))) return false;
+  if (bytes > heard.pattern_bytes) heard.pattern = pattern, heard.pattern_bytes = bytes;
   return true;
 }
 
@@ -63,7 +73,8 @@ std::vector<void*> Registers::apply() {
         slot = free_.back();
         free_.pop_back();
       }
-      slots_[slot] = {static_cast<std::byte*>(const_cast<void*>(p.memory)), p.handle, std::move(p.remote)};
+      slots_[slot] = {static_cast<std::byte*>(const_cast<void*>(p.memory)), p.handle, std::move(p.remote),
+                      std::move(p.pattern)};
       const Entry entry{reinterpret_cast<std::uintptr_t>(p.memory), age_++, slot};
       const auto place =
           std::upper_bound(by_address_.begin(), by_address_.end(), entry, [](const Entry& a, const Entry& b) {

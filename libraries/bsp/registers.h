@@ -5,7 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
+
+#include "libraries/bsp/pattern.h"
 
 namespace shadowib::bsp {
 
@@ -21,8 +24,9 @@ class Registers {
 
   explicit Registers(int processes) : processes_(processes) {}
 
-  // Notes a registration or a removal, which count from commit() on. pop() returns false if the address has none.
-  void push(const void* memory, std::size_t bytes, std::uint32_t key, void* handle);
+  // Notes a registration or a removal, which count from commit() on. pop() returns false if the address has none. In
+  // a job of two byte orders memory has a pattern.
+  void push(const void* memory, std::size_t bytes, std::uint32_t key, void* handle, Pattern pattern = {});
   bool pop(const void* memory);
 
   // The registrations and removals of this superstep, in order, as others are told.
@@ -34,6 +38,8 @@ class Registers {
     std::uint32_t key;
     void* handle;
     std::vector<RemoteMemory> remote;  // by process
+    Pattern pattern;                   // of the process that has registered most
+    std::size_t pattern_bytes;
   };
   static constexpr std::uint32_t kPendingBit = 1u << 31;
   const std::vector<Pending>& pending() const { return pending_; }
@@ -41,6 +47,8 @@ class Registers {
   std::uint64_t order() const { return order_; }
   // The next registration that process `from` tells.
   bool hear(int from, const RemoteMemory& memory);
+  // The pattern of that registration. Returns false if another process has told other numbers of theirs.
+  bool hear_pattern(int from, const Pattern& pattern);
   // They count now. Calls forget(handle) for each removed one.
   template <typename Forget>
   void commit(Forget&& forget) {
@@ -53,6 +61,7 @@ class Registers {
   }
   const RemoteMemory& remote(std::uint32_t slot, int process) const { return slots_[slot].remote[process]; }
   std::byte* local(std::uint32_t slot) const { return slots_[slot].memory; }
+  const Pattern& pattern(std::uint32_t slot) const { return slots_[slot].pattern; }
   std::size_t count() const { return by_address_.size(); }
   // Slots of all registrations, oldest first: in this order they can be made again.
   std::vector<std::uint32_t> by_age() const;
@@ -62,6 +71,7 @@ class Registers {
     std::byte* memory = nullptr;
     void* handle = nullptr;
     std::vector<RemoteMemory> remote;
+    Pattern pattern;
   };
   struct Entry {
     std::uintptr_t address;

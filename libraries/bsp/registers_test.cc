@@ -98,6 +98,30 @@ TEST(Registers, SlotsAreUsedAgain) {
   }
 }
 
+TEST(Registers, HaveThePatternOfTheProcessThatHasMost) {
+  const auto numbers = [](std::uint32_t width) {
+    Pattern pattern(width, 0);
+    pattern.add(0, width, 1);
+    return pattern;
+  };
+  Registers registers(3);
+  int x;
+  registers.push(&x, 4, 1, nullptr, numbers(4));
+  for (int from = 0; from < 3; ++from)
+    registers.hear(from, {1000, from == 1 ? 0u : 4u + static_cast<unsigned>(from), 1});
+  EXPECT_TRUE(registers.hear_pattern(2, numbers(4)));
+  registers.commit(kForget);
+  EXPECT_TRUE(registers.pattern(registers.find(&x)).splits(2));
+  registers.pop(&x);
+  registers.commit(kForget);
+  registers.push(nullptr, 0, 0, nullptr);
+  for (int from = 0; from < 3; ++from) registers.hear(from, {1000, 8, 1});
+  EXPECT_TRUE(registers.hear_pattern(1, numbers(8)));
+  EXPECT_FALSE(registers.hear_pattern(2, numbers(4))) << "another type";
+  registers.commit(kForget);
+  EXPECT_TRUE(registers.pattern(registers.find(nullptr)).splits(4)) << "it has registered nothing";
+}
+
 TEST(Registers, NothingStandsForNoMemory) {
   Registers registers(2);
   int x;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "libraries/bsp/complain.h"
 #include "libraries/bsp/sabotage.h"
@@ -15,6 +16,11 @@ namespace {
 
 constexpr std::size_t kBounceBytes = 64 << 10;  // per superstep
 constexpr std::size_t kMostBounced = 2048;      // more is registered where it lies
+#ifdef SHADOWIB_BSP_PORTABLE
+constexpr bool kMayBeMixed = true;
+#else
+constexpr bool kMayBeMixed = false;  // all processes are of this machine
+#endif
 
 std::byte* map_memory(std::size_t bytes) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -47,7 +53,8 @@ Supersteps::Supersteps(int process, int processes, Mesh* mesh)
       mesh_(mesh),
       registers_(processes),
       sent_(2 * processes),
-      received_(processes) {
+      received_(processes),
+      is_mixed_(mesh != nullptr && mesh->is_mixed()) {
   const std::size_t bytes = 2 * kSlotBytes * processes + 2 * kBounceBytes;
   sent_memory_ = map_memory(bytes);
   for (int i = 0; i < 2 * processes; ++i) sent_[i].box.begin_in(sent_memory_ + i * kSlotBytes, kSlotBytes);
@@ -72,6 +79,10 @@ std::uint32_t Supersteps::slot_of(const char* call, int process, const void* mem
     fail("%s: bytes %llu to %llu are beyond the %llu that process %d has registered", call,
          static_cast<unsigned long long>(offset), static_cast<unsigned long long>(offset + bytes),
          static_cast<unsigned long long>(there), process);
+  if constexpr (kMayBeMixed) {
+    if (is_mixed_) [[unlikely]]
+      check_ends(call, slot, offset, bytes);
+  }
   return slot;
 }
 
@@ -128,6 +139,10 @@ void Supersteps::get_now(const char* call, int from, const void* source, std::ui
   std::byte* fetched = fetched_.reserve(&mesh_->adapter(), bytes);
   mesh_->read(from, fetched, fetched_.key(), there.address + offset, there.key, bytes);
   mesh_->wait_reads();
+  if constexpr (kMayBeMixed) {
+    if (is_mixed_) [[unlikely]]
+      turn_got(from, slot, offset, fetched, bytes);
+  }
   std::memcpy(destination, fetched, bytes);
 }
 
@@ -152,7 +167,12 @@ void Supersteps::push(const void* memory, std::uint64_t bytes) {
     if (region == nullptr)  // memory that may only be read
       region = register_or_fail(mesh_->adapter(), memory, bytes, IBV_ACCESS_REMOTE_READ);
   }
-  registers_.push(memory, bytes, region != nullptr ? region->rkey : 0, region);
+  Pattern pattern;
+  if constexpr (kMayBeMixed) {
+    if (is_mixed_ && bytes > 0) pattern = pattern_of(memory, bytes);
+    next_memory_ = {};
+  }
+  registers_.push(memory, bytes, region != nullptr ? region->rkey : 0, region, std::move(pattern));
 }
 
 void Supersteps::pop(const void* memory) {
@@ -171,10 +191,12 @@ void Supersteps::tell_registrations() {
     if (!p.is_push) continue;
     const auto address = reinterpret_cast<std::uintptr_t>(p.memory);
     for (int i = 0; i < processes_; ++i) {
-      if (i == process_)
+      if (i == process_) {
         registers_.hear(i, {address, p.bytes, p.key});
-      else
-        sent(i).box.registration(address, p.bytes, p.key);
+        continue;
+      }
+      sent(i).box.registration(address, p.bytes, p.key);
+      if (p.pattern.is_known()) sent(i).box.pattern(p.pattern.encode());
     }
   }
 }
@@ -254,7 +276,7 @@ void Supersteps::pull() {
       received_[i] = {sent(i).box.data(), sent(i).box.size()};
       continue;
     }
-    const Slot& slot = mesh_->slot(i, parity_of(number_));
+    Slot& slot = mesh_->slot(i, parity_of(number_));
     received_[i] = {slot.data, slot.word.bytes};
     if (slot.word.bytes > kSlotBytes) bytes += padded(slot.word.bytes);
   }
@@ -309,6 +331,9 @@ void Supersteps::apply(int from, const Received& received) {
       case RecordKind::kRegister:
         registers_.hear(from, {record.offset, record.bytes, record.slot});
         break;
+      case RecordKind::kPattern:
+        if constexpr (kMayBeMixed) hear_pattern(from, behind, record.bytes);
+        break;
     }
   });
 }
@@ -351,9 +376,17 @@ bool Supersteps::exchange(std::uint32_t flags) {
     return false;
   }
   pull();
+  if constexpr (kMayBeMixed) {
+    if (is_mixed_) [[unlikely]]
+      turn_received();
+  }
   if ((all & kHasGets) != 0) {
     dawdle(process_, 0);
     run_gets();
+    if constexpr (kMayBeMixed) {
+      if (is_mixed_) [[unlikely]]
+        turn_gets();
+    }
     if (!without("gets_barrier")) {
       barrier();
       dawdle(process_, 1);  // who is slow on both sides of it does not meet the other one without it
@@ -372,7 +405,10 @@ void Supersteps::resume(std::uint64_t number, std::uint32_t tag_bytes,
   number_ = number - 1;
   if (mesh_ != nullptr) mesh_->begin_superstep(number_);
   next_tag_bytes_ = tag_bytes;
-  for (const RegisteredMemory& memory : memories) push(memory.memory, memory.bytes);
+  for (const RegisteredMemory& memory : memories) {
+    next_memory_ = {nullptr, false, true};
+    push(memory.memory, memory.bytes);
+  }
   exchange(0);
 }
 

@@ -53,6 +53,9 @@ class Supersteps {
   void send(const char* call, int to, const void* tag, const void* payload, std::uint64_t bytes);
   void push(const void* memory, std::uint64_t bytes);
   void pop(const void* memory);
+  // The type that the program's pointer to the next pushed memory leads to, as the portable runtime has it, and
+  // whether it is an array, so that characters are meant.
+  void next_memory(const void* type, bool is_array) { next_memory_ = {type, is_array, false}; }
   // They count for the next message alone.
   void next_types(std::uint32_t types) { next_types_ = types; }
   std::uint32_t set_tag_bytes(std::uint32_t bytes);  // the present size
@@ -83,8 +86,13 @@ class Supersteps {
     ibv_mr* region = nullptr;
     std::size_t registered = 0;
   };
+  struct PointerType {
+    const void* type = nullptr;
+    bool is_array = false;
+    bool is_entered = false;  // no pointer: variables of frames that the image had are known
+  };
   struct Received {
-    const std::byte* data;
+    std::byte* data;
     std::size_t bytes;
   };
 
@@ -101,6 +109,14 @@ class Supersteps {
   void run_gets();
   void land_gets();
   void apply(int from, const Received& received);
+  // In a job of two byte orders (mixed.cc).
+  Pattern pattern_of(const void* memory, std::uint64_t bytes) const;
+  void check_ends(const char* call, std::uint32_t slot, std::uint64_t offset, std::uint64_t bytes) const;
+  void turn_received();
+  void turn_message(int from, Record record, std::byte* behind) const;
+  void turn_gets();
+  void turn_got(int from, std::uint32_t slot, std::uint64_t offset, std::byte* data, std::uint64_t bytes) const;
+  void hear_pattern(int from, const std::byte* told, std::size_t bytes);
   void next_superstep();
   void release_sources();
   std::byte* bounce(const void* source, std::size_t bytes);
@@ -118,7 +134,9 @@ class Supersteps {
   std::size_t bounced_ = 0;       // bytes of the bounce memory of this superstep
   Pool pulled_, fetched_;
   std::uint32_t tag_bytes_ = 0, next_tag_bytes_ = 0, next_types_ = 0;
+  PointerType next_memory_;
   std::uint64_t number_ = 0;
+  const bool is_mixed_;
   Word word_;
 };
 

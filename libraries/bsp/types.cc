@@ -4,6 +4,8 @@
 #include <cctype>
 #include <cstring>
 
+#include "libraries/bsp/pattern.h"
+
 namespace shadowib::bsp {
 
 #if defined(__x86_64__)
@@ -48,6 +50,12 @@ std::size_t size_of(const std::string& target, char code) {
 
 bool is_big(const std::string& target) { return target == "s390x"; }
 
+// A record is often sent by a pointer to its bytes, which says nothing of what is in it.
+std::string may_be_anything(const std::string& whose) { return "has bytes" + whose + ", which may be anything"; }
+std::string no_whole_numbers(std::size_t bytes) {
+  return "has " + std::to_string(bytes) + " bytes, which are no whole numbers";
+}
+
 // The bytes of a number, lowest first, at its full width.
 std::uint64_t read(const std::byte* at, std::size_t size, bool big, bool is_signed) {
   std::uint64_t value = 0;
@@ -66,6 +74,16 @@ bool fits(std::uint64_t value, std::size_t size, bool is_signed) {
 
 }  // namespace
 
+std::string turn(char code, std::byte* data, std::size_t bytes) {
+  const std::size_t size = size_of(kTarget, code);
+  if (bytes == 0) return {};
+  if (size == 1) return may_be_anything("");
+  if (size == 0) return "has values whose type is not known";
+  if (bytes % size != 0) return no_whole_numbers(bytes);
+  turn_numbers(data, size, bytes);
+  return {};
+}
+
 std::string convert(const std::string& target, char code, const std::byte* data, std::size_t bytes,
                     std::vector<std::byte>* to) {
   if (target == kTarget || bytes == 0) {
@@ -73,11 +91,10 @@ std::string convert(const std::string& target, char code, const std::byte* data,
     return {};
   }
   const std::size_t there = size_of(target, code), here = size_of(kTarget, code);
-  // A record is often sent by a pointer to its bytes, which says nothing of what is in it.
   const bool alike = is_big(target) == is_big(kTarget) && size_of(target, 'l') == size_of(kTarget, 'l');
-  if (there == 1 && !alike) return "has bytes of " + target + ", which may be anything";
+  if (there == 1 && !alike) return may_be_anything(" of " + target);
   if (there == 0) return "has values of " + target + " whose type is not known";
-  if (bytes % there != 0) return "has " + std::to_string(bytes) + " bytes, which are no whole numbers";
+  if (bytes % there != 0) return no_whole_numbers(bytes);
   const bool is_signed = std::strchr("bhilq", code) != nullptr;
   for (std::size_t i = 0; i < bytes; i += there) {
     const std::uint64_t value = read(data + i, there, is_big(target), is_signed);

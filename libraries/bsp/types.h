@@ -18,6 +18,10 @@ constexpr std::uint32_t types_of(int tag, int payload) {
 // The name of this architecture, as images have it.
 extern const char kTarget[];
 
+// Turns data[0..bytes), values of this architecture's widths and of the other byte order, into its own. Empty, or the
+// reason why that cannot be.
+std::string turn(char code, std::byte* data, std::size_t bytes);
+
 // Appends data[0..bytes) of architecture `target` to *to, as this one has it. Empty, or the reason why that cannot
 // be.
 std::string convert(const std::string& target, char code, const std::byte* data, std::size_t bytes,

@@ -38,6 +38,16 @@ TEST(Types, LongGrowsWithItsSign) {
   EXPECT_EQ(from("i686", 'L', {0xfe, 0xff, 0xff, 0xff}).bytes, bytes_of({0xfe, 0xff, 0xff, 0xff, 0, 0, 0, 0}));
 }
 
+TEST(Types, MessagesOfAnotherByteOrderAreTurnedOrRefused) {
+  std::vector<std::byte> data = bytes_of({1, 2, 3, 4, 5, 6, 7, 8});
+  EXPECT_EQ(turn('i', data.data(), data.size()), "");
+  EXPECT_EQ(data, bytes_of({4, 3, 2, 1, 8, 7, 6, 5}));
+  EXPECT_EQ(turn(0, data.data(), 0), "");
+  EXPECT_NE(turn(0, data.data(), 8).find("not known"), std::string::npos);
+  EXPECT_NE(turn('c', data.data(), 8).find("may be anything"), std::string::npos);
+  EXPECT_NE(turn('d', data.data(), 7).find("no whole numbers"), std::string::npos);
+}
+
 TEST(Types, WhatHasNoTypeStaysOnItsArchitecture) {
   EXPECT_EQ(from("x86_64", 0, {1, 2, 3}).bytes, bytes_of({1, 2, 3}));
   EXPECT_NE(from("aarch64", 0, {1, 2, 3}).why, "");

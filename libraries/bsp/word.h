@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "libraries/bsp/little.h"
 #include "libraries/bsp/sabotage.h"
 
 namespace shadowib::bsp {
@@ -21,12 +22,12 @@ enum WordFlag : std::uint32_t {
 };
 
 struct Word {
-  std::uint64_t superstep = 0;
-  std::uint64_t order = 0;    // hash of the superstep's registrations and of the tags' size
-  std::uint64_t bytes = 0;    // records in the slot, or more than kSlotBytes at `address`
-  std::uint64_t address = 0;  // of the sender
-  std::uint32_t key = 0;
-  std::uint32_t flags = 0;
+  Little<std::uint64_t> superstep = 0;
+  Little<std::uint64_t> order = 0;    // hash of the superstep's registrations and of the tags' size
+  Little<std::uint64_t> bytes = 0;    // records in the slot, or more than kSlotBytes at `address`
+  Little<std::uint64_t> address = 0;  // of the sender
+  Little<std::uint32_t> key = 0;
+  Little<std::uint32_t> flags = 0;
 };
 
 // Which of two slots and outboxes a superstep uses.

@@ -3,7 +3,7 @@
 // One device, "plain". A queue pair is a connection to a peer, on this host or, by SHADOWIB_BSP_ADDRESS, on another;
 // the device's GID is the address at which this process listens. A WRITE is complete when the connection
 // has taken its bytes; a READ is answered when the peer is in a call of the library. No thread: requests and answers
-// move while completions are polled. Peers have one byte order, which the greeting checks.
+// move while completions are polled. Frames are the same between all architectures.
 // Any process that reaches the address may connect; one that does not know the run's epoch is not heard. Nothing is
 // encrypted.
 #include <arpa/inet.h>
@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "libraries/bsp/complain.h"
+#include "libraries/bsp/little.h"
 
 namespace shadowib::bsp {
 namespace {
@@ -32,14 +33,14 @@ namespace {
 enum class Frame : std::uint32_t { kWrite = 1, kWriteImmediate, kRead, kAnswer };
 
 struct Head {
-  Frame kind;
-  std::uint32_t immediate, key, bytes;
-  std::uint64_t address;  // of the receiver; of an answer: the requester's number of the READ
+  Little<Frame> kind;
+  Little<std::uint32_t> immediate, key, bytes;
+  Little<std::uint64_t> address;  // of the receiver; of an answer: the requester's number of the READ
 };
 
 struct Hello {
-  std::uint64_t epoch;
-  std::uint32_t from, to;  // queue pairs
+  Little<std::uint64_t> epoch;
+  Little<std::uint32_t> from, to;  // queue pairs
 };
 
 struct Reading {
@@ -222,7 +223,9 @@ void obey(Connection& c, const Head& head, const char* data) {
 }
 
 // Bytes of a frame behind its head: a READ carries its number, and no data.
-std::size_t tail_of(const Head& head) { return head.kind == Frame::kRead ? sizeof(std::uint64_t) : head.bytes; }
+std::size_t tail_of(const Head& head) {
+  return head.kind == Frame::kRead ? sizeof(head.address) : std::size_t{head.bytes};
+}
 
 void receive(Connection& c) {
   constexpr std::size_t kBlock = 256 << 10;
@@ -315,10 +318,10 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
     wc.qp_num = c.number;
     if (wr->opcode == IBV_WR_RDMA_READ) {
       head.kind = Frame::kRead;
-      c.reads[next_read] = {local(wr->sg_list->addr), wr->wr_id};
+      const Little<std::uint64_t> number = next_read++;
+      c.reads[number] = {local(wr->sg_list->addr), wr->wr_id};
       put(c, &head, sizeof(head));
-      put(c, &next_read, sizeof(next_read));
-      ++next_read;
+      put(c, &number, sizeof(number));
       continue;
     }
     if (wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) head.kind = Frame::kWriteImmediate;

@@ -31,6 +31,9 @@ struct shadowib_bsp_kept {
 SHADOWIB_NO_SITE int shadowib_bsp_is_other(void);
 SHADOWIB_NO_SITE int shadowib_bsp_due(void);
 SHADOWIB_NO_SITE void shadowib_bsp_types(int tag, int payload);
+SHADOWIB_NO_SITE void shadowib_bsp_memory_type(const void* type, int is_array);
+/* The compiler puts the type there that the call's result is converted to a pointer to. */
+SHADOWIB_NO_SITE void* shadowib_portable_type(void);
 SHADOWIB_NO_SITE void shadowib_bsp_measure(struct shadowib_bsp_kept* kept);
 SHADOWIB_NO_SITE void shadowib_bsp_keep(struct shadowib_bsp_kept* kept);
 SHADOWIB_NO_SITE void shadowib_bsp_resume(const struct shadowib_bsp_kept* kept);
@@ -62,7 +65,7 @@ static __attribute__((unused)) void shadowib_bsp_init(void (*spmd)(void)) {
   exit(0);
 }
 
-/* Messages that are not read yet are in images, with the types of primitive values. */
+/* Messages have the types of primitive values: for images, and for processes of another byte order. */
 #define SHADOWIB_BSP_EACH(type, letter) type* : letter, const type* : letter
 #define SHADOWIB_BSP_TYPE(pointer)                                                                                 \
   _Generic((pointer), SHADOWIB_BSP_EACH(char, 'c'), SHADOWIB_BSP_EACH(signed char, 'b'),                           \
@@ -73,6 +76,16 @@ static __attribute__((unused)) void shadowib_bsp_init(void (*spmd)(void)) {
            SHADOWIB_BSP_EACH(double, 'd'), default : 0)
 #define bsp_send(pid, tag, payload, bytes) \
   (shadowib_bsp_types(SHADOWIB_BSP_TYPE(tag), SHADOWIB_BSP_TYPE(payload)), bsp_send(pid, tag, payload, bytes))
+#ifdef BSP_MULTICORE
+#define bsp_hpsend(pid, tag, payload, bytes) \
+  (shadowib_bsp_types(SHADOWIB_BSP_TYPE(tag), SHADOWIB_BSP_TYPE(payload)), bsp_hpsend(pid, tag, payload, bytes))
+#endif
+/* Registered memory has the type of its pointer. */
+#define SHADOWIB_BSP_POINTER(memory) __typeof__(1 ? (memory) : (void*)0)
+#define bsp_push_reg(memory, bytes)                                                                           \
+  (shadowib_bsp_memory_type((SHADOWIB_BSP_POINTER(memory))shadowib_portable_type(),                           \
+                            !__builtin_types_compatible_p(__typeof__(memory), SHADOWIB_BSP_POINTER(memory))), \
+   bsp_push_reg(memory, bytes))
 #define bsp_sync shadowib_bsp_sync
 #define bsp_init(spmd, argc, argv) ((void)(argc), (void)(argv), shadowib_bsp_init(spmd))
 
