@@ -18,7 +18,7 @@ LINES = {
     "FED1": "federation_undisturbed", "FED2": "federation_traced", "FED9": "federation_three",
     "FED7": "federation_cost", "FED10": "federation_simulated", "FED11": "federation_clusters", "FED4": "federation_together", "FED_ALONE": "federation_alone", "FED_BORDER": "federation_border", "FED_RESTART": "federation_restart", "FED_STORM": "federation_storm", "FED_TEND": "federation_tend",
     "BSP_EVERYWHERE": "portable_everywhere",
-    "BSP_VALUES": "portable_values", "BSP_REFUSALS": "portable_refusals", "BSP_KILL": "portable_kill", "BSP_JOBS": "portable_jobs", "BSP_RESTART": "portable_bsp", "BSP_SUPERVISED": "portable_supervised", "BSP_PORTABLE_COST": "portable_cost",
+    "BSP_VALUES": "portable_values", "BSP_REFUSALS": "portable_refusals", "BSP_KILL": "portable_kill", "BSP_JOBS": "portable_jobs", "BSP_RESTART": "portable_bsp", "BSP_MIXED": "portable_mixed", "BSP_SUPERVISED": "portable_supervised", "BSP_PORTABLE_COST": "portable_cost",
     "H1": "user_reports", "I1": "pause", "I2": "compressed", "I2_I4": "one_pass", "I3": "incremental", "I5": "growth", "PACKAGES": "packages",
     "MW": "task_farms", "MW4": "farm_checkpoints", "MW5": "farm_recovery", "MW7": "farm_speed", "MW8": "farm_programs", "MW9": "farm_hosts",
     "MW11": "disposable_clients",
