@@ -148,47 +148,42 @@ def programs(case: Case) -> str:
     return ", ".join(told)
 
 
-def newest(job: BspJob) -> str:
-    return max((entry["name"] for entry in job.sets()), default="")
-
-
 def killed(case: Case) -> str:
     """Saved and killed at a superstep, or a process killed at any moment; restarted with other roles, again and again."""
-    random, run = case.random(), runners(architectures(case))
-    held = [each for each in mixtures(case) if each.name in ("mixture", "ring")]
-    others = [each for each in mixtures(case) if each.name in ("lu", "similarity")]
-    done = {}
+    random, run, done = case.random(), runners(architectures(case)), {}
+    held = [mixture(case, PROGRAMS / "mixture.c"), mixture(case, RING)]
+    lost = [held[0], mixture(case, PROGRAMS / "lu.c", "40")]
     for number in range(QUICK if case.line.quick else RESTARTS):
-        each = (held + others)[number % 4 if not case.line.quick else number % 2]
+        loses = number % 2 == 1
+        each = (lost if loses else held)[number // 2 % 2]
         job = BspJob(case)
         wanted = job.all_of(3, each.programs[0], *each.arguments)
         orders = [random.sample(range(3), 3) for _ in range(3)]
-        if number % 4 == 3 or each in others:
+        if loses:
             name = lost_process(job, each, orders[0], run, random)
         else:
             job.begin(3, *each.words(orders[0], run), environment={**job.holding, "RING_PAUSE_US": "3000"})
             name = job.save_when_begun("--kill").name
             job.end()
-        if name and each in held:  # once more, from the roles of the restart
+        if not loses:  # once more, from the roles of the restart
             words = job.words("--from", name, *[w for i in orders[1] for w in ("--program", each.programs[i])], *run)
             with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**job.holding, "RING_PAUSE_US": "3000"}) as process:
                 name = job.save_when_begun("--kill").name
                 _, err = process.communicate(timeout=PATIENCE_S)
             check(process.returncode == 20, f"{each.name}: {process.returncode}, {err}")
-        if name:
-            found = job.restarted(name, *[w for i in orders[2] for w in ("--program", each.programs[i])], *run)
-            check(found == wanted, f"{each.name}, {name}, roles {orders}: {found} instead of {wanted}")
-            done[each.name] = done.get(each.name, 0) + 1
+        found = job.restarted(name, *[w for i in orders[2] for w in ("--program", each.programs[i])], *run)
+        check(found == wanted, f"{each.name}, {name}, roles {orders}: {found} instead of {wanted}")
+        done[each.name] = done.get(each.name, 0) + 1
         shutil.rmtree(job.directory)
     return ", ".join(f"{name} {count} times" for name, count in done.items())
 
 
 def lost_process(job: BspJob, each: Mixture, order: list[int], run: list[str], random: randoms.Random) -> str:
-    """The newest set when any process is killed; empty: there was none."""
+    """The newest set when any process is killed."""
     process = job.begin(3, "--interval", "0.2", "--keep", "2", *each.words(order, run), environment=SLOW)
     deadline = time.monotonic() + PATIENCE_S
-    while not job.sets() and process.poll() is None:
-        check(time.monotonic() < deadline, "no set")
+    while not job.sets():
+        check(process.poll() is None and time.monotonic() < deadline, "no set")
         time.sleep(0.05)
     time.sleep(random.uniform(0, 0.3))
     started = job.directory / "jobs" / job.name / "started"
@@ -199,7 +194,7 @@ def lost_process(job: BspJob, each: Mixture, order: list[int], run: list[str], r
         except ProcessLookupError:
             pass
     process.communicate(timeout=PATIENCE_S)
-    return newest(job)
+    return max(entry["name"] for entry in job.sets())
 
 
 def refusals(case: Case) -> str:
