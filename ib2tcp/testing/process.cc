@@ -266,7 +266,10 @@ Process::Process(std::shared_ptr<FakeExchange> exchange, const ProcessOptions& o
   library_ = load_private_copy();
   if (library_ == nullptr) std::abort();
   auto entry = reinterpret_cast<BackendEntry>(::dlsym(library_, "shadowib_backend_entry"));
-  entry_result_ = entry(services_of(slot_, std::make_integer_sequence<int, kSlots>()), &ops_);
+  services_ = *services_of(slot_, std::make_integer_sequence<int, kSlots>());
+  if (!options.traces) services_.trace = nullptr;
+  if (options.log_add != nullptr) services_.log_add = options.log_add;
+  entry_result_ = entry(&services_, &ops_);
   if (entry_result_ == 0 && options.helper) start_helper();
 }
 

@@ -43,6 +43,8 @@ struct ProcessOptions {
   bool helper = true;
   std::uint8_t key_byte = 7;  // processes with different keys belong to different jobs
   std::map<std::string, std::string> config;
+  bool traces = true;                                                                           // HostServices::trace
+  BorderLogEntry* (*log_add)(ibv_qp* qp, std::uint32_t number, std::uint32_t bytes) = nullptr;  // else FakeLog has it
 };
 
 class Process {
@@ -67,6 +69,7 @@ class Process {
   friend struct State;
   void* library_ = nullptr;
   int slot_ = -1;
+  HostServices services_{};
   BackendOps ops_{};
   int entry_result_ = 0;
   int errno_ = 0;

@@ -1,17 +1,20 @@
 // ib2tcp_path: one message at a time between two sides in one thread, for tools that count instructions.
 //
 // Each side has a backend of its own and drives it by its own calls only, so that every run does the same. The steps
-// of a message are functions with names that callgrind can be told: step_receive, step_send, step_poll.
+// of a message are functions with names that callgrind can be told: step_receive, step_send, step_poll. With `border`
+// the sides are two clusters, and requests are copied into the shim's log.
 #include <infiniband/verbs.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "ib2tcp/testing/endpoint.h"
 #include "ib2tcp/testing/member.h"
 #include "ib2tcp/testing/process.h"
+#include "shadowib/objects/border_log.h"
 
 namespace {
 
@@ -25,6 +28,13 @@ void require(bool condition, const char* what) {
   if (condition) return;
   std::fprintf(stderr, "ib2tcp_path: %s failed\n", what);
   std::exit(1);
+}
+
+// Each side's log of requests to the other one, by the shim's own code.
+shadowib::BorderLogEntry* add_to_log(ibv_qp* qp, std::uint32_t number, std::uint32_t bytes) {
+  constexpr std::size_t kLimit = std::size_t{256} << 20;
+  static std::map<ibv_qp*, shadowib::BorderLog> logs;
+  return logs[qp].add(number, bytes, kLimit);
 }
 
 }  // namespace
@@ -66,25 +76,30 @@ void transfer(const Endpoint& from, const Endpoint& to, std::uint32_t bytes, boo
 
 int main(int argc, char** argv) {
   const long bytes = argc > 1 ? std::atol(argv[1]) : 64, iterations = argc > 2 ? std::atol(argv[2]) : 1000;
-  bool is_inline = false, in_cluster = false, is_known = true;
+  bool is_inline = false, in_cluster = false, at_border = false, is_known = true;
   for (int i = 3; i < argc; ++i) {
-    const bool says_inline = std::strcmp(argv[i], "inline") == 0, says_cluster = std::strcmp(argv[i], "cluster") == 0;
-    is_inline |= says_inline;
-    in_cluster |= says_cluster;
-    is_known &= says_inline || says_cluster;
+    const std::string word = argv[i];
+    is_inline |= word == "inline";
+    in_cluster |= word == "cluster";
+    at_border |= word == "border";
+    is_known &= word == "inline" || word == "cluster" || word == "border";
   }
   if (!is_known || bytes < 1 || bytes > 4096 || iterations < 1 || (is_inline && bytes > 64)) {
-    std::fprintf(stderr, "usage: ib2tcp_path [BYTES [ITERATIONS [inline] [cluster]]]\n");
+    std::fprintf(stderr, "usage: ib2tcp_path [BYTES [ITERATIONS [inline] [cluster|border]]]\n");
     return 2;
   }
   auto exchange = std::make_shared<FakeExchange>();
   ProcessOptions options;
   options.transport = "shm";
   options.helper = false;
+  options.traces = false;
+  options.log_add = add_to_log;
   Process first(exchange, options), second(exchange, options);
-  const shadowib::ClusterState state = shadowib::ib2tcp::testing::state_of(0, 1);
-  for (Process* process : {&first, &second})
-    require(!in_cluster || process->ops().set_cluster(&state) == 0, "set_cluster");
+  for (Process* process : {&first, &second}) {
+    shadowib::ClusterState state = shadowib::ib2tcp::testing::state_of(at_border && process == &second ? 1 : 0, 1);
+    state.depends[1 - state.index] = 1;  // so that no message waits for a CLC
+    require((!in_cluster && !at_border) || process->ops().set_cluster(&state) == 0, "set_cluster");
+  }
   Device one(first), other(second);
   Endpoint a(one), b(other);
   shadowib::ib2tcp::testing::connect(a, b);
