@@ -10,6 +10,7 @@ ENDLESS = 10**9
 class Across(Federation):
     """`pairs`: (size, window) of each; its server is in A, its client in B. Both ways talk, so the policy is `index`: with `paper` each
     message would force a CLC."""
+    WORDS: tuple = ()  # more of shadowib-pingpong's
 
     def __init__(self, case: Case, pairs: tuple, iterations: int, *options: str):  # pylint: disable=super-init-not-called
         self.case, self.job = case, Job(case, "fed")
@@ -18,7 +19,7 @@ class Across(Federation):
         self.programs = {}
         for number, (size, window) in enumerate(pairs):
             port = free_port()
-            words = [self.pingpong, "-p", str(port), "-s", str(size), "-w", str(window), "-n", str(iterations)]
+            words = [self.pingpong, "-p", str(port), "-s", str(size), "-w", str(window), "-n", str(iterations), *self.WORDS]
             server = self.run(f"server-{number}", [*words, "--server"], "--cluster", "A", *options)
             wait_for("the server to listen", lambda server=server, port=port: server.ended() or listening(port), 30)
             client = self.run(f"client-{number}", [*words, "localhost"], "--cluster", "B", *options)
