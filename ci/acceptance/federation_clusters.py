@@ -3,11 +3,14 @@ killed at any point of that leaves a checkpoint that counts for all members or f
 what cannot be is refused by name, and a set of the whole job restarts as ever."""
 import json
 import os
+import shutil
 import signal
 import time
 
-from common import Case, Line, check, main
+from common import Case, Line, Skip, check, main
 from jobs import BUSY, NOT_FOUND, REFUSED, Job, free_port, listening, wait_for
+from mpi import QUIET
+from mpi import ROOT as ALLOWED
 
 USAGE, RUN_FAILED = 2, 125
 CLUSTERS = ("A", "B")
@@ -328,6 +331,45 @@ def bonds(case: Case) -> str:
     return f"{what} between clusters is named, and the whole job is saved"
 
 
+def need_mpirun():
+    if not shutil.which("mpirun"):
+        raise Skip("mpirun is not installed (package openmpi-bin)")
+
+
+def launchers_exchange(case: Case) -> str:
+    """It ends with the launcher, so clusters cannot go back by it."""
+    need_mpirun()
+    job = Job(case, "fed")
+    argv = ["mpirun", "-np", "1", *QUIET, job.shadowib, "run", "--job", "fed", "--dir", str(job.directory), "--cluster", "A", "--exchange", "pmix:", "--", "true"]
+    program = job._spawn("mpirun", argv, ALLOWED)  # pylint: disable=protected-access
+    program.process.wait(60)
+    said = program.text()
+    check(program.process.returncode == RUN_FAILED and "is a launcher's (pmix:)" in said and "name another with --exchange" in said,
+          f"it ended with {program.process.returncode}: {said}")
+    check(not (job.directory / "jobs" / "fed" / "clusters").exists(), "the cluster is recorded")
+    return "refused by name, and nothing is recorded"
+
+
+def ranks(case: Case) -> str:
+    """mpirun's two ranks, one in each cluster: neither cluster is checkpointed without the other one."""
+    need_mpirun()
+    fed = Federation(case, clusters=())
+    rank = [case.line.program("ci_pmix_events")]
+    each = [["-np", "1", fed.job.shadowib, "run", "--job", "fed", "--dir", str(fed.job.directory), "--cluster", name, "--join-children", "--", *rank]
+            for name in CLUSTERS]
+    job = fed.job._spawn("mpirun", ["mpirun", *QUIET, *each[0], ":", *each[1]], ALLOWED)  # pylint: disable=protected-access
+    wait_for("both ranks", lambda: job.ended() or "ready" in job.text(), 60)
+    check(len(fed.job.members()) == 2, f"there are not two members: {job.text()}")
+    for name in CLUSTERS:
+        result = fed.take(name, code=REFUSED)
+        check("1 of the 2 ranks of the launcher's job" in result.stderr and "checkpoint without --cluster" in result.stderr,
+              f"the refusal says {result.stderr}")
+    check(all(fed.cluster(name)["sn"] == 0 for name in CLUSTERS) and not fed.sets(), "something was committed")
+    fed.command("checkpoint", "fed")
+    check(not job.ended() and len(fed.job.members()) == 2, f"the ranks have ended: {job.text()}")
+    return "a CLC is refused by name, and the whole job is saved"
+
+
 def run() -> int:
     line = Line("federation_clusters", __doc__)
     for function in (alone, killed, whole, without_clusters, refusals, at_once, variables, interval):
@@ -336,6 +378,8 @@ def run() -> int:
         line.case(function.__name__, function)
     for what in list(ENDS)[:1 if line.quick else None]:
         line.case(f"bonds: {what}", bonds)
+    line.case("a launcher's exchange", launchers_exchange)
+    line.case("ranks of one launcher", ranks)
     return line.finish()
 
 

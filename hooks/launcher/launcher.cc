@@ -78,11 +78,10 @@ Status launcher_judge(Exchange* exchange, const std::string& epoch, const std::s
   for (std::uint32_t rank : own.done)
     accounted += std::find(here.begin(), here.end(), std::to_string(rank)) == here.end();
   if (accounted >= own.size) return {};
-  return Status::of(
+  return Status::of(  // the others would wait for ever; the command shows 250 bytes
       Code::kRefused, 0,
-      "%zu of the %u ranks of the launcher's job %.60s are in this checkpoint, and the others would wait for ever; "
-      "run all under shadowib, in one job, and try again when they have come to MPI_Init; if they are in several "
-      "clusters, checkpoint without --cluster",
+      "%zu of the %u ranks of the launcher's job %.48s are in this checkpoint; run all under shadowib, in one job, "
+      "and try again behind MPI_Init; if they are in several clusters, checkpoint without --cluster",
       here.size(), own.size, own.name);
 }
 
