@@ -1,6 +1,7 @@
 #include "libraries/bsp/pattern.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "libraries/bsp/little.h"
@@ -98,7 +99,15 @@ bool Pattern::decode(const std::byte* told, std::size_t bytes) {
   if (words.size() * sizeof(words[0]) != bytes || words.size() < 2 || (words.size() - 2) % 3 != 0) return false;
   std::memcpy(words.data(), told, bytes);
   *this = Pattern(words[0], words[1]);
-  for (std::size_t i = 2; i < words.size(); i += 3) runs_.push_back({words[i], words[i + 1], words[i + 2]});
+  std::uint64_t end = 0;
+  for (std::size_t i = 2; i < words.size(); i += 3) {
+    const Run run{words[i], words[i + 1], words[i + 2]};
+    const bool is_width = std::has_single_bit(run.width) && run.width <= 16;
+    if (!is_width || run.offset < end || run.offset > unit_ || run.count > (unit_ - run.offset) / run.width)
+      return false;
+    runs_.push_back(run);
+    end = run.end();
+  }
   return unit_ > 0;
 }
 

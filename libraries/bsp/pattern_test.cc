@@ -78,5 +78,23 @@ TEST(Pattern, IsReadAsItWasTold) {
   EXPECT_FALSE(read.decode(told.data(), 3));
 }
 
+// A width of 0 would divide by it, and what is beyond the unit would be turned twice.
+TEST(Pattern, ToldWronglyIsRefused) {
+  const auto is_read = [](std::uint64_t unit, std::uint64_t offset, std::uint32_t width, std::uint64_t count) {
+    Pattern told(unit, 0), read;
+    told.add(0, 1, 1);
+    told.add(offset, width, count);
+    const std::vector<std::byte> bytes = told.encode();
+    return read.decode(bytes.data(), bytes.size());
+  };
+  EXPECT_TRUE(is_read(32, 8, 8, 3));
+  EXPECT_FALSE(is_read(32, 8, 0, 3));
+  EXPECT_FALSE(is_read(32, 8, 3, 3));
+  EXPECT_FALSE(is_read(32, 8, 8, 4));
+  EXPECT_FALSE(is_read(32, 40, 8, 0));
+  EXPECT_FALSE(is_read(32, 0, 8, 1));
+  EXPECT_FALSE(is_read(0, 8, 8, 3));
+}
+
 }  // namespace
 }  // namespace shadowib::bsp
