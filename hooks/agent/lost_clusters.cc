@@ -3,8 +3,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "hooks/job/job_directory.h"
 #include "hooks/job/member_record.h"
 #include "hooks/job/protocol.h"
+#include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
 
 namespace shadowib {
@@ -40,24 +43,38 @@ bool cluster_named(unsigned index, std::string* name) {
   return false;
 }
 
-// Whether one of its members has neither its lock nor left in an orderly way, or clusters are just being recovered.
-// An exchange that does not answer leaves that open, and requests wait.
-bool has_failed(const std::string& cluster) {
-  if (is_alive(job_paths(g_job.info.directory, g_job.info.job).renewing)) return true;
+enum class Cluster : std::uint8_t {
+  kFailed,  // it can go back, or nobody can tell
+  kEnded,   // members have ended in an orderly way, and none has died
+  kLives,   // none of them has ended: one that takes no connection is about to, perhaps
+};
+
+// Failed is a cluster if one of its members has neither its lock nor left in an orderly way, or if clusters are just
+// being recovered. An exchange that does not answer leaves that open, and requests wait.
+Cluster look_at(const std::string& cluster) {
+  if (is_alive(job_paths(g_job.info.directory, g_job.info.job).renewing)) return Cluster::kFailed;
   std::vector<std::string> members;
-  if (!g_job.exchange->list(std::string(g_job.info.epoch) + "/member", &members).ok()) return true;
+  if (!g_job.exchange->list(std::string(g_job.info.epoch) + "/member", &members).ok()) return Cluster::kFailed;
+  bool any_left = false;
   for (const std::string& member : members) {
     const std::string lock = alive_path(g_job.info.directory, g_job.info.job, g_job.info.epoch, member);
-    if (is_alive(lock)) continue;
+    const bool is_there = is_alive(lock);
     const MemberRecord record = read_member_record(lock);
-    if (record.cluster != cluster || record.left) continue;
+    if (record.cluster != cluster) continue;
     std::string text;
-    bool gone = false;
-    if (!g_job.exchange->get(std::string(g_job.info.epoch) + "/gone/" + member, &text, &gone).ok() || !gone)
-      return true;
+    bool left = record.left;
+    if (!is_there && !left &&
+        (!g_job.exchange->get(std::string(g_job.info.epoch) + "/gone/" + member, &text, &left).ok() || !left))
+      return Cluster::kFailed;
+    any_left = any_left || left;
   }
-  return false;
+  return any_left ? Cluster::kEnded : Cluster::kLives;
 }
+
+// A killed process closes its connections before it gives back its lock, and may wait for a processor in between.
+constexpr std::int64_t kEndsWithinNs = 10'000'000'000, kLookAgainNs = 200'000'000;
+std::int64_t g_first_look[federation::kMaxClusters] = {};  // at a cluster that lives; 0: none
+std::int64_t g_next_look = 0;
 
 }  // namespace
 
@@ -68,15 +85,30 @@ void note_lost_cluster(unsigned cluster) {
   [[maybe_unused]] const long n = ::syscall(SYS_write, g_agent.cancel.load(), &one, sizeof(one));
 }
 
-int lost_clusters_wait_ms() { return g_lost_asked.load() != 0 ? 0 : -1; }
+int lost_clusters_wait_ms() {
+  if (g_lost_asked.load() == 0) return -1;
+  return static_cast<int>(std::clamp<std::int64_t>((g_next_look - monotonic_ns() + 999'999) / 1'000'000, 0, 1000));
+}
 
 void judge_lost_clusters() {
+  const std::int64_t now = monotonic_ns();
+  if (now < g_next_look) return;
+  g_next_look = 0;
   const std::uint32_t asked = g_lost_asked.exchange(0);
   for (unsigned cluster = 0; cluster < federation::kMaxClusters; ++cluster) {
     const std::uint32_t bit = 1u << cluster;
     if ((asked & bit) == 0) continue;
     std::string name;
-    const bool failed = !cluster_named(cluster, &name) || has_failed(name);
+    const Cluster found = cluster_named(cluster, &name) ? look_at(name) : Cluster::kFailed;
+    std::int64_t& first = g_first_look[cluster];
+    if (found == Cluster::kLives && first == 0) first = now;
+    if (found == Cluster::kLives && now - first < kEndsWithinNs) {
+      g_lost_asked.fetch_or(bit);
+      g_next_look = now + kLookAgainNs;
+      continue;
+    }
+    first = 0;
+    const bool failed = found == Cluster::kFailed;
     if (failed && (g_lost_failed & bit) == 0)
       log_line(LogLevel::kWarn,
                "cluster %s has failed: requests to it wait until it has gone back (shadowib restart --job %s), or "
@@ -94,7 +126,7 @@ void describe_lost_clusters(JsonWriter& writer) {
   for (unsigned cluster = 0; cluster < federation::kMaxClusters; ++cluster) {
     if ((g_lost_failed >> cluster & 1) == 0) continue;
     std::string name;  // one may be judged behind the word by which it goes back, and come back since
-    if (cluster_named(cluster, &name) && !has_failed(name))
+    if (cluster_named(cluster, &name) && look_at(name) != Cluster::kFailed)
       note_return(cluster);
     else
       writer.value(cluster);
@@ -105,6 +137,8 @@ void describe_lost_clusters(JsonWriter& writer) {
 void forget_lost_clusters() {
   g_lost_asked = 0;
   g_lost_failed = 0;
+  g_next_look = 0;
+  std::fill(std::begin(g_first_look), std::end(g_first_look), 0);
 }
 
 }  // namespace shadowib

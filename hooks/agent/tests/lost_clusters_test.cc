@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "hooks/agent/agent.h"
 #include "hooks/agent/agent_state.h"
@@ -12,12 +13,31 @@
 #include "hooks/job/cluster.h"
 #include "hooks/job/current_job.h"
 #include "hooks/job/job_directory.h"
+#include "hooks/job/member_record.h"
 #include "hooks/job/protocol.h"
 
 namespace shadowib {
 namespace {
 
 constexpr char kEpoch[] = "g0.test";
+
+// Verdicts that the participant has heard.
+class Judged : public Participant {
+ public:
+  Judged() { g_agent.participant = this; }
+  ~Judged() override { g_agent.participant = nullptr; }
+  Status settle(const SettleContext&) override { return {}; }
+  Status quiesce() override { return {}; }
+  void resume() override {}
+  Status restart(const JobInfo&, Exchange*) override { return {}; }
+  void describe(std::string*) override {}
+  void judge_cluster(unsigned cluster, bool failed) override {
+    EXPECT_EQ(cluster, 1u);
+    told.push_back(failed);
+  }
+
+  std::vector<bool> told;
+};
 
 class LostClusters : public ::testing::Test {
  protected:
@@ -29,6 +49,13 @@ class LostClusters : public ::testing::Test {
   ~LostClusters() override { forget_lost_clusters(); }
 
   static JobPaths paths() { return job_paths(g_job.info.directory, g_job.info.job); }
+  // Of cluster C, as the exchange lists it. The file of its lock.
+  std::string add_member() {
+    EXPECT_TRUE(job_.exchange().claim(std::string(kEpoch) + "/member/7", "").ok());
+    const std::string lock = alive_path(g_job.info.directory, g_job.info.job, kEpoch, "7");
+    std::filesystem::create_directories(std::filesystem::path(lock).parent_path());
+    return lock;
+  }
   static std::string told() {
     std::string text;
     JsonWriter writer(&text);
@@ -51,6 +78,38 @@ TEST_F(LostClusters, OneThatHasComeBackIsWaitedForNoMore) {
   EXPECT_EQ(told(), R"({"waits_for":[1]})");
   release_alive_lock(recovery);
   EXPECT_EQ(told(), R"({"waits_for":[]})");
+}
+
+// A killed process closes its connections first. On a busy machine it has its lock for some time after that: a
+// verdict of then would fail the requests of a job that goes on.
+TEST_F(LostClusters, OneThatStillHasItsLockIsLookedAtAgain) {
+  Judged judged;
+  const std::string lock = add_member();
+  const int held = hold_alive_lock(lock);
+  ASSERT_GE(held, 0);
+  record_joined(lock, 1, 1, "host", "C");
+  note_lost_cluster(1);
+  judge_lost_clusters();
+  EXPECT_TRUE(judged.told.empty());
+  EXPECT_GT(lost_clusters_wait_ms(), 0);
+  release_alive_lock(held);
+  while (lost_clusters_wait_ms() >= 0) judge_lost_clusters();
+  EXPECT_EQ(judged.told, std::vector<bool>({true}));
+  EXPECT_EQ(told(), R"({"waits_for":[1]})");
+}
+
+TEST_F(LostClusters, OneThatHasLeftIsJudgedAtOnce) {
+  Judged judged;
+  const std::string lock = add_member();
+  const int held = hold_alive_lock(lock);
+  ASSERT_GE(held, 0);
+  record_joined(lock, 1, 1, "host", "C");
+  record_left(lock, 0);
+  note_lost_cluster(1);
+  judge_lost_clusters();
+  EXPECT_EQ(judged.told, std::vector<bool>({false}));
+  EXPECT_EQ(lost_clusters_wait_ms(), -1);
+  release_alive_lock(held);
 }
 
 TEST_F(LostClusters, OneOfWhichNobodyCanTellIsWaitedFor) {
