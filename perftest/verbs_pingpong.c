@@ -18,6 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "rc_connect.h"
+
 #define NEED(condition)                                                                   \
   do {                                                                                    \
     if (!(condition)) {                                                                   \
@@ -93,25 +95,11 @@ static void set_up(struct end* e, int peer) {
   NEED((e->qp = ibv_create_qp(pd, &init)) != NULL);
   struct ibv_port_attr port;
   NEED(ibv_query_port(e->context, 1, &port) == 0);
-  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
-  NEED(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
+  NEED(rc_init(e->qp) == 0);
 
   uint32_t own[2] = {e->qp->qp_num, port.lid}, other[2];
   NEED(write(peer, own, sizeof(own)) == sizeof(own) && read(peer, other, sizeof(other)) == sizeof(other));
-  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
-                              .path_mtu = port.active_mtu,
-                              .dest_qp_num = other[0],
-                              .max_dest_rd_atomic = 1,
-                              .min_rnr_timer = 1,
-                              .ah_attr = {.dlid = (uint16_t)other[1], .port_num = 1}};
-  NEED(ibv_modify_qp(e->qp, &attr,
-                     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
-  attr = (struct ibv_qp_attr){
-      .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
-  NEED(ibv_modify_qp(e->qp, &attr,
-                     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                         IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+  NEED(rc_connect(e->qp, port.active_mtu, other[0], (uint16_t)other[1]) == 0);
   NEED(write(peer, own, 1) == 1 && read(peer, other, 1) == 1);
 }
 

@@ -162,7 +162,7 @@ Status look_around(Requests& requests) {
   launcher_take_events(g_job.exchange, g_job.info.epoch);
   if (is_in_cluster()) {
     hear_incarnations();
-    judge_lost_clusters();
+    judge_lost_clusters(monotonic_ns());
     look_at_gates();
     ask_for_log_room();
   }

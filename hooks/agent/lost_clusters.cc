@@ -90,8 +90,7 @@ int lost_clusters_wait_ms() {
   return static_cast<int>(std::clamp<std::int64_t>((g_next_look - monotonic_ns() + 999'999) / 1'000'000, 0, 1000));
 }
 
-void judge_lost_clusters() {
-  const std::int64_t now = monotonic_ns();
+void judge_lost_clusters(std::int64_t now) {
   if (now < g_next_look) return;
   g_next_look = 0;
   const std::uint32_t asked = g_lost_asked.exchange(0);

@@ -4,12 +4,15 @@
 // The agent's thread, except note_lost_cluster() (agent.h).
 #pragma once
 
+#include <cstdint>
+
 #include "shadowib/base/json_writer.h"
 
 namespace shadowib {
 
 int lost_clusters_wait_ms();  // 0: requests have run out of retries, and nobody has judged them; -1: none
-void judge_lost_clusters();
+// `now_ns`: of CLOCK_MONOTONIC.
+void judge_lost_clusters(std::int64_t now_ns);
 // The cluster goes back.
 void note_return(unsigned cluster);
 // "waits_for" in a member's answer: the clusters, by index, that have failed while requests wait for them.

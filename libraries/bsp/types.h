@@ -1,7 +1,7 @@
 // Types of messages, so that messages in a portable image can be read on another architecture.
 //
-// A code is a letter: b short char, h short, i int, l long, q long long, f d D floats; upper case B H I L Q without a
-// sign; c char; bytes are read where numbers look alike only. 0: not known.
+// A code is a letter: b short char, h short, i int, l long, q long long, f d D floats. Upper case B H I L Q have no
+// sign. c is char: bytes are read where numbers look alike only. 0: not known.
 #pragma once
 
 #include <cstddef>

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hooks/agent/agent.h"
@@ -15,6 +16,7 @@
 #include "hooks/job/job_directory.h"
 #include "hooks/job/member_record.h"
 #include "hooks/job/protocol.h"
+#include "shadowib/base/lock.h"
 
 namespace shadowib {
 namespace {
@@ -46,16 +48,24 @@ class LostClusters : public ::testing::Test {
     EXPECT_TRUE(job_.exchange().claim(cluster_key(kEpoch, "C"), encode_fields({{"index", "1"}})).ok());
     forget_lost_clusters();
   }
-  ~LostClusters() override { forget_lost_clusters(); }
+  ~LostClusters() override {
+    forget_lost_clusters();
+    if (held_ >= 0) release_alive_lock(held_);
+  }
 
   static JobPaths paths() { return job_paths(g_job.info.directory, g_job.info.job); }
-  // Of cluster C, as the exchange lists it. The file of its lock.
+  // Of cluster C, living: it has its lock, and the exchange lists it. The file of its lock.
   std::string add_member() {
     EXPECT_TRUE(job_.exchange().claim(std::string(kEpoch) + "/member/7", "").ok());
     const std::string lock = alive_path(g_job.info.directory, g_job.info.job, kEpoch, "7");
     std::filesystem::create_directories(std::filesystem::path(lock).parent_path());
+    held_ = hold_alive_lock(lock);
+    EXPECT_GE(held_, 0);
+    record_joined(lock, 1, 1, "host", "C");
     return lock;
   }
+  // So many milliseconds after the test's begin.
+  void judge(int ms) { judge_lost_clusters(begin_ns_ + std::int64_t{ms} * 1'000'000); }
   static std::string told() {
     std::string text;
     JsonWriter writer(&text);
@@ -66,6 +76,8 @@ class LostClusters : public ::testing::Test {
   }
 
   DirectoryJob job_{kEpoch};
+  int held_ = -1;  // the member's lock
+  const std::int64_t begin_ns_ = monotonic_ns();
 };
 
 // Retries run out as the word of a recovery is heard: the cluster is judged behind the word, and is still away.
@@ -74,7 +86,7 @@ TEST_F(LostClusters, OneThatHasComeBackIsWaitedForNoMore) {
   ASSERT_GE(recovery, 0);
   note_lost_cluster(1);
   note_return(1);
-  judge_lost_clusters();
+  judge(0);
   EXPECT_EQ(told(), R"({"waits_for":[1]})");
   release_alive_lock(recovery);
   EXPECT_EQ(told(), R"({"waits_for":[]})");
@@ -85,36 +97,39 @@ TEST_F(LostClusters, OneThatHasComeBackIsWaitedForNoMore) {
 TEST_F(LostClusters, OneThatStillHasItsLockIsLookedAtAgain) {
   Judged judged;
   const std::string lock = add_member();
-  const int held = hold_alive_lock(lock);
-  ASSERT_GE(held, 0);
-  record_joined(lock, 1, 1, "host", "C");
   note_lost_cluster(1);
-  judge_lost_clusters();
+  judge(0);
   EXPECT_TRUE(judged.told.empty());
   EXPECT_GT(lost_clusters_wait_ms(), 0);
-  release_alive_lock(held);
-  while (lost_clusters_wait_ms() >= 0) judge_lost_clusters();
+  release_alive_lock(std::exchange(held_, -1));
+  judge(1'000);
   EXPECT_EQ(judged.told, std::vector<bool>({true}));
   EXPECT_EQ(told(), R"({"waits_for":[1]})");
 }
 
-TEST_F(LostClusters, OneThatHasLeftIsJudgedAtOnce) {
+TEST_F(LostClusters, OneThatGoesOnLivingIsNotWaitedForLong) {
   Judged judged;
-  const std::string lock = add_member();
-  const int held = hold_alive_lock(lock);
-  ASSERT_GE(held, 0);
-  record_joined(lock, 1, 1, "host", "C");
-  record_left(lock, 0);
+  add_member();
   note_lost_cluster(1);
-  judge_lost_clusters();
+  for (const int ms : {0, 1'000, 9'000}) judge(ms);
+  EXPECT_TRUE(judged.told.empty());
+  judge(11'000);
   EXPECT_EQ(judged.told, std::vector<bool>({false}));
   EXPECT_EQ(lost_clusters_wait_ms(), -1);
-  release_alive_lock(held);
+}
+
+TEST_F(LostClusters, OneThatHasLeftIsJudgedAtOnce) {
+  Judged judged;
+  record_left(add_member(), 0);
+  note_lost_cluster(1);
+  judge(0);
+  EXPECT_EQ(judged.told, std::vector<bool>({false}));
+  EXPECT_EQ(lost_clusters_wait_ms(), -1);
 }
 
 TEST_F(LostClusters, OneOfWhichNobodyCanTellIsWaitedFor) {
   note_lost_cluster(2);  // no cluster of that index is known
-  judge_lost_clusters();
+  judge(0);
   EXPECT_EQ(told(), R"({"waits_for":[2]})");
   EXPECT_EQ(told(), R"({"waits_for":[2]})");
 }
