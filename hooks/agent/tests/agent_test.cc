@@ -287,8 +287,11 @@ TEST_F(AgentTest, ARequestThatCouldNotBeReadIsLookedForAgain) {
   start(1, {{"SHADOWIB_EXCHANGE", relay.uri()}});
   ASSERT_TRUE(checkpoint().ok());  // behind it the agent looks for a request by the next one only
   relay.drop_request("checkpoint");
-  const Status status = checkpoint(false, 20000);
-  EXPECT_TRUE(status.ok()) << status.text();
+  // A question that the agent had asked before may be answered by one request: that is not dropped, and the next is.
+  for (int request = 0; request < 50 && !relay.dropped(); ++request) {
+    const Status status = checkpoint(false, 20000);
+    ASSERT_TRUE(status.ok()) << status.text();
+  }
   EXPECT_TRUE(relay.dropped());
 }
 
