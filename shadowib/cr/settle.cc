@@ -215,6 +215,7 @@ class Settler {
 
   void note_counts() {
     std::vector<QpCounts> mine;
+    mine.reserve(registry().qps.size() + registry().srqs.size());
     for (ShadowQp& qp : registry().qps) {
       note_state(qp);
       const auto [consumed, outstanding] = receives_of(qp);
