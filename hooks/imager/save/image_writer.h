@@ -45,6 +45,7 @@ class ImageWriter {
  private:
   void emit(RecordType type, std::uint32_t flags, std::uint64_t length, std::uint64_t payload_hash);
   Status write_out(std::uint64_t bytes);
+  Status too_late(std::int64_t now) const;
   bool is_removed() const;
   std::uint64_t make_frame(std::uint64_t page_count);
 
@@ -58,7 +59,7 @@ class ImageWriter {
   bool avx2_ = false, may_be_removed_ = false;
   const char* name_ = "";
   int fd_ = -1;
-  std::int64_t deadline_ns_ = 0;
+  std::int64_t deadline_ns_ = 0, began_ns_ = 0, cpu_began_ns_ = 0, in_file_system_ns_ = 0;
   std::uint64_t record_count_ = 0, page_count_ = 0;
 };
 

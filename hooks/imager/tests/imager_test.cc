@@ -441,6 +441,7 @@ TEST_F(Imager, TellsAFullDisk) {
 TEST_F(Imager, WritesNoImageThatNobodyWantsAnyMore) {
   const Outcome saved = save("single", [] { ::setenv("IMAGER_TEST_LATE", "1", 1); });
   EXPECT_EQ(saved.status, 20 + static_cast<int>(Code::kTimeout)) << saved.text;
+  EXPECT_NE(saved.text.find(" ms in the file system, and "), std::string::npos) << saved.text;
   EXPECT_FALSE(fs::exists(image()));
 }
 
