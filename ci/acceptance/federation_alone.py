@@ -32,6 +32,7 @@ def unguarded_tree(case: Case) -> pathlib.Path:
 class Alone(Recovered):
     """A program of which a process of cluster A sends to each of cluster B."""
     ROLES: dict = {}
+    ACCEPTS: tuple = ()  # at each of the places where they meet
 
     def __init__(self, case: Case, environment: dict | None = None, guard: str = ""):
         super().__init__(case, clusters=())
@@ -40,9 +41,9 @@ class Alone(Recovered):
             self.job.shadowib = str(unguarded_tree(case) / "bin" / "shadowib")
             self.job.environment["SHADOWIB_GUARD_OFF"] = guard
         self.stop = case.work / "stop"
-        ports = [str(free_port()) for _ in range(4)]
+        places = self.places_to_meet()
         for cluster, roles in self.ROLES.items():
-            started = [self.run(role, self.words(role, ports), "--cluster", cluster) for role in roles]
+            started = [self.run(role, self.words(role, places), "--cluster", cluster) for role in roles]
             self.job.programs += started
             self.programs[cluster] = tuple(started)
             wait_for(f"the members of {cluster}", lambda n=len(self.job.programs): len(self.job.members()) == n, 60)
@@ -50,7 +51,10 @@ class Alone(Recovered):
         self.await_traffic("A")  # so that A has its CLC 1, and B the one that is forced by A's first message
         self.take_behind_margin()
 
-    def words(self, role: str, ports: list[str]) -> list[str]:
+    def places_to_meet(self) -> list[str]:
+        return [str(free_port()) for _ in self.ACCEPTS]
+
+    def words(self, role: str, places: list[str]) -> list[str]:
         raise NotImplementedError
 
     def take_behind_margin(self):
@@ -79,9 +83,10 @@ class Alone(Recovered):
 class Ordered(Alone):
     """ci/acceptance/programs/border_order.c: a1 and a2 of cluster A send to b1 and b2 of cluster B."""
     ROLES = {"A": ("a1", "a2"), "B": ("b1", "b2")}
+    ACCEPTS = ("b1", "b2", "a2", "b1")
 
-    def words(self, role: str, ports: list[str]) -> list[str]:
-        return [self.case.line.program("ci_border_order"), role, *ports, str(self.stop)]
+    def words(self, role: str, places: list[str]) -> list[str]:
+        return [self.case.line.program("ci_border_order"), role, *places, str(self.stop)]
 
     def finish(self):
         self.await_ends()
@@ -94,6 +99,7 @@ class Ordered(Alone):
 class Mixed(Alone):
     """ci/acceptance/programs/border_mix.c: each of a0 and a1 sends all kinds of messages to each of b0 and b1."""
     ROLES = {"A": ("a0", "a1"), "B": ("b0", "b1")}
+    ACCEPTS = ("b0", "b1", "b0", "b1")
     ADDED = 10  # to each counter, when asked
 
     def __init__(self, case: Case, environment: dict | None = None, far: str = ""):
@@ -101,16 +107,11 @@ class Mixed(Alone):
         self.asked, self.far = [], far
         super().__init__(case, environment)
 
-    def run(self, role: str, words: list[str], *options: str):
-        shadowib = self.job.shadowib
-        if role != self.far:
-            return super().run(role, words, *options)
-        prefix = ["unshare", "--uts", "sh", "-c", 'hostname elsewhere && exec "$@"', "sh", shadowib, "run", "--job", self.job.name, "--dir",
-                  str(self.job.directory), "--close-inherited", *options, "--"]
-        return self.job._spawn(role, prefix + words)  # pylint: disable=protected-access
+    def at(self, role: str, argv: list[str]) -> list[str]:
+        return ["unshare", "--uts", "sh", "-c", 'hostname elsewhere && exec "$@"', "sh", *argv] if role == self.far else super().at(role, argv)
 
-    def words(self, role: str, ports: list[str]) -> list[str]:
-        return [self.case.line.program("ci_border_mix"), role, *ports, "0x" + self.case.line.seed, str(self.case.work / "ask"), str(self.stop)]
+    def words(self, role: str, places: list[str]) -> list[str]:
+        return [self.case.line.program("ci_border_mix"), role, *places, "0x" + self.case.line.seed, str(self.case.work / "ask"), str(self.stop)]
 
     def ask(self, what: str = "all", *clusters: str):
         """Atomics and READs, each way; or something else, which these clusters answer."""
@@ -135,9 +136,9 @@ class Mixed(Alone):
         return sum(map(sum, sent))
 
 
-def kills(case: Case) -> str:
+def kills(case: Case, program=Ordered, count: int = 100) -> str:
     """FED5."""
-    fed, count = Ordered(case), 100
+    fed = program(case)
     random, before = case.random(), fed.identity("A")
     for number in range(count):
         fed.await_traffic("A")
@@ -226,9 +227,9 @@ class Moments:
         self.fed.kill("B")
 
 
-def moments(case: Case) -> str:
+def moments(case: Case, program=Mixed) -> str:
     """FED3."""
-    fed, count = Mixed(case), 9 if case.line.quick else 50
+    fed, count = program(case), 9 if case.line.quick else 50
     at, before, told = Moments(fed), fed.identity("A"), {}
     ways = [at.between, at.behind_a_clc, at.in_a_clc, at.in_a_forced_clc, at.while_all_is_sent_again, at.in_its_recovery, at.behind_answers, at.one_process,
             at.a_sleeps]

@@ -30,9 +30,18 @@ class Federation:
         if clusters:
             self.await_traffic(*clusters)
 
+    address = "localhost"  # of what listens for other processes of the job
+
+    def at(self, _role: str, argv: list[str]) -> list[str]:
+        """What starts that on the process's host."""
+        return argv
+
+    def listens(self, port: int) -> bool:
+        return listening(port)
+
     def run(self, role: str, words: list[str], *options: str):
         prefix = [self.job.shadowib, "run", "--job", self.job.name, "--dir", str(self.job.directory), "--close-inherited", *options, "--"]
-        return self.job._spawn(role, prefix + words)  # pylint: disable=protected-access
+        return self.job._spawn(role, self.at(role, prefix + words))  # pylint: disable=protected-access
 
     def start_pair(self, name: str, *options: str):
         port = free_port()

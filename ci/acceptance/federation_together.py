@@ -42,8 +42,8 @@ def await_both(fed, command):
         fed.programs[cluster] = (command,)
 
 
-def killed(case: Case) -> str:
-    fed, count = Mixed(case), 3 if case.line.quick else 20
+def killed(case: Case, program=Mixed) -> str:
+    fed, count = program(case), 3 if case.line.quick else 20
     random = case.random()
     take_both(fed)
     for number in range(count):

@@ -5,7 +5,7 @@ import time
 
 from common import Case, Line, Skip, check, main
 from federation_alone import Mixed
-from jobs import free_port, listening, wait_for
+from jobs import free_port, wait_for
 
 MOST_US = 50_000
 
@@ -27,8 +27,8 @@ class Answers:
         port = free_port()
         words = [self.tool, "-F", "-p", str(port), "-n", str(self.count)]
         server = self.fed.run(f"server{len(self.slowest)}", words, "--cluster", "A")
-        wait_for("the server to listen", lambda: server.ended() or listening(port), 60)
-        self.pair = (server, self.fed.run(f"client{len(self.slowest)}", [*words, "localhost"], "--cluster", "A"))
+        wait_for("the server to listen", lambda: server.ended() or self.fed.listens(port), 60)
+        self.pair = (server, self.fed.run(f"client{len(self.slowest)}", [*words, self.fed.address], "--cluster", "A"))
 
     def await_end(self):
         if not self.pair:
@@ -47,8 +47,8 @@ def processes(fed: Mixed) -> dict[int, int]:
     return {m["index"]: m["pid"] for m in fed.status()["members"] if m["cluster"] == "A" and m["alive"]}
 
 
-def undisturbed(case: Case) -> str:
-    fed, count, random = Mixed(case), 5 if case.line.quick else 200, case.random()
+def undisturbed(case: Case, program=Mixed) -> str:
+    fed, count, random = program(case), 5 if case.line.quick else 200, case.random()
     answers = Answers(fed)
     before, stops = processes(fed), fed.cluster("A")["stops"]
     for _ in range(count):

@@ -15,6 +15,7 @@ from common import Case, Line, Skip, check, main
 from jobs import Job, descendants, wait_for
 from mpi import PATHS, ROOT
 from mpi_programs import Lammps
+from spaces import Spaces
 
 HOSTS = "abcde"
 SPARE = "f"
@@ -25,70 +26,37 @@ GIVE, TAKE, SURVEYED = 72, 74, 290
 RESTARTING = (110, 120, 121, 122, 123, 124, 125, 130, 140, 145)
 
 
-def ip(*words: str):
-    subprocess.run(["ip", *words], check=True, capture_output=True)
-
-
-class Hosts:
-    """Namespaces on one bridge. The place for near images is one path, behind which each host has a directory of its own."""
+class Hosts(Spaces):
+    """The place for near images is one path, behind which each host has a directory of its own."""
 
     def __init__(self, case: Case, tier: str, names: str):
-        if os.geteuid() != 0:
-            raise Skip("network namespaces need root")
-        self.case, self.tier, self.names = case, tier, names
+        super().__init__(case, [*names])
+        self.tier = tier
         self.machines = True  # each stands for a machine of its own
         self.place = case.work / "place"
         self.place.mkdir()
-        self.spaces = {name: f"shadowib-s1-{os.getpid()}-{name}" for name in ["hub", *names]}
-        case.cleanups.append(self.remove)
-        for space in self.spaces.values():
-            ip("netns", "add", space)
-            ip("-n", space, "link", "set", "lo", "up")
-        ip("-n", self.spaces["hub"], "link", "add", "bridge", "type", "bridge")
-        ip("-n", self.spaces["hub"], "link", "set", "bridge", "up")
-        for number, name in enumerate(names, 1):
-            ip("link", "add", "eth0", "netns", self.spaces[name], "type", "veth", "peer", "name", f"to-{name}", "netns", self.spaces["hub"])
-            ip("-n", self.spaces["hub"], "link", "set", f"to-{name}", "master", "bridge", "up")
-            ip("-n", self.spaces[name], "addr", "add", f"10.77.4.{number}/24", "dev", "eth0")
-            ip("-n", self.spaces[name], "link", "set", "eth0", "up")
+        for name in names:
             self.own(name).mkdir()
             if tier == "mem":
                 subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.own(name)], check=True)
-        self.inodes = {os.stat(f"/run/netns/{self.spaces[name]}").st_ino: name for name in names}
 
     def own(self, name: str):
         return self.case.work / f"{self.tier}-of-{name}"
 
     def at(self, name: str, argv: list[str]) -> list[str]:
         domain = f"export SHADOWIB_DOMAIN={name}; " if self.machines else ""
-        return ["ip", "netns", "exec", self.spaces[name], "unshare", "--mount", "--uts", "sh", "-c",
-                f'hostname {name}; mount --bind {self.own(name)} {self.place}; {domain}exec "$@"', "sh", *argv]
-
-    def pids(self, names: str) -> list[int]:
-        found = []
-        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-            with contextlib.suppress(OSError):  # it has ended
-                if self.inodes.get(os.stat(f"/proc/{pid}/ns/net").st_ino, "none") in list(names):
-                    found.append(pid)
-        return found
+        return super().at(name, ["unshare", "--mount", "--uts", "sh", "-c",
+                                 f'hostname {name}; mount --bind {self.own(name)} {self.place}; {domain}exec "$@"', "sh", *argv])
 
     def lose(self, names: str):
         """All that ran there, and all that lay there."""
-        for pid in self.pids(names):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        wait_for("the host's processes to be gone", lambda: not self.pids(names), 30)
+        self.kill(names)
         for name in names:
             for entry in self.own(name).iterdir():
                 shutil.rmtree(entry)
 
-    def remove(self, _failed: bool = False):
-        if hasattr(self, "inodes"):
-            for pid in self.pids(self.names):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        for space in self.spaces.values():
-            subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
+    def remove(self, failed: bool = False):
+        super().remove(failed)
         for name in self.names:
             if self.tier == "mem":
                 subprocess.run(["umount", "--lazy", self.own(name)], capture_output=True, check=False)
@@ -108,7 +76,7 @@ class NearJob(Job):
             port = 7000 + number
             words = ["-p", str(port), "-s", "20000", "-w", "4", "-n", "50", "--progress", "--restarts", str(restarts)]
             self.start_at(name, f"server{number}", ["--server", *words])
-            wait_for(f"the server on port {port}", lambda name=name, port=port: f":{port:04X} " in self.sockets(name), 60)
+            wait_for(f"the server on port {port}", lambda name=name, port=port: hosts.listens(name, port), 60)
             self.start_at(names[(number + 1) % len(names)], f"client{number}", [f"10.77.4.{number + 1}", *words])
         self.count = 2 * len(names)
         self.await_progress()
@@ -118,10 +86,6 @@ class NearJob(Job):
         run = [self.shadowib, "run", "--job", self.name, "--dir", str(self.directory), "--backend", "ib2tcp", "--store", self.store, "--near",
                str(self.hosts.place), "--", self.case.line.program("shadowib-pingpong"), *words]
         self.programs.append(self._spawn(role, self.hosts.at(name, run)))
-
-    def sockets(self, name: str) -> str:
-        words = ["ip", "netns", "exec", self.hosts.spaces[name], "cat", "/proc/net/tcp", "/proc/net/tcp6"]
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
     def host_of(self, pid: int) -> str:
         return self.hosts.inodes[os.stat(f"/proc/{pid}/ns/net").st_ino]
@@ -246,7 +210,7 @@ class NearLammps(NearJob):
         # What mpirun starts its daemons with: words after the host's name are for a shell there.
         agent = case.work / "agent"
         begin = f"hostname $host; mount --bind {hosts.case.work}/{hosts.tier}-of-$host {hosts.place}; export SHADOWIB_DOMAIN=$host"
-        agent.write_text(f'#!/bin/sh\nhost=$1; shift\nexec ip netns exec shadowib-s1-{os.getpid()}-$host unshare --mount --uts '
+        agent.write_text(f'#!/bin/sh\nhost=$1; shift\nexec ip netns exec shadowib-{os.getpid()}-$host unshare --mount --uts '
                          f'sh -c "{begin}; exec $*"\n')
         agent.chmod(0o755)
         path = PATHS["ucx rc"]

@@ -16,7 +16,7 @@ LINES = {
     "D3": "storm", "D3_VM": "storm_vm", "D4": "fault_points", "D6": "blocked_calls",
     "E1": "mpi_jobs", "E2": "mpi_vm", "E3": "mpi_hosts", "E5": "mpi_cost", "E6": "sudden_death", "KEPT_ALIVE": "kept_alive",
     "FED1": "federation_undisturbed", "FED2": "federation_traced", "FED9": "federation_three",
-    "FED7": "federation_cost", "FED10": "federation_simulated", "FED11": "federation_clusters", "FED4": "federation_together", "FED_ALONE": "federation_alone", "FED_BORDER": "federation_border", "FED_RESTART": "federation_restart", "FED_STORM": "federation_storm", "FED_TEND": "federation_tend",
+    "FED7": "federation_cost", "FED10": "federation_simulated", "FED11": "federation_clusters", "FED4": "federation_together", "FED_ALONE": "federation_alone", "FED_BORDER": "federation_border", "FED_HOSTS": "federation_hosts", "FED_RESTART": "federation_restart", "FED_STORM": "federation_storm", "FED_TEND": "federation_tend",
     "BSP_EVERYWHERE": "portable_everywhere",
     "BSP_VALUES": "portable_values", "BSP_REFUSALS": "portable_refusals", "BSP_KILL": "portable_kill", "BSP_JOBS": "portable_jobs", "BSP_RESTART": "portable_bsp", "BSP_MIXED": "portable_mixed", "BSP_SUPERVISED": "portable_supervised", "BSP_PORTABLE_COST": "portable_cost",
     "H1": "user_reports", "I1": "pause", "I2": "compressed", "I2_I4": "one_pass", "I3": "incremental", "I5": "growth", "PACKAGES": "packages",

@@ -9,7 +9,8 @@
 //                                what it still has to send again to those clusters (agent/gate.h).
 // `<epoch>/recovery/<r>/reached` All members of clusters that went back run.
 // `<epoch>/recovery/<r>/restart/...`
-//                                That restart's keys (protocol.h). `ready/<c>`: the content of c's set is checked.
+//                                That restart's keys (protocol.h). `ready/<m>`: the content of member m's image
+//                                is checked.
 // `<epoch>/control/recovery`     The latest word to members (IncarnationWord).
 // `<epoch>/wired/<a>.<b>`        Published by a process of cluster a, before it connects its first queue pair or
 //                                address handle to cluster b. `<a>.m`: before it comes to a multicast group.

@@ -18,6 +18,21 @@ std::vector<HostShare> share_out(const Companies& companies, const std::vector<c
   return shares;
 }
 
+std::vector<command_line::Host> next_slots(const std::vector<command_line::Host>& hosts, std::size_t count,
+                                           std::size_t* used) {
+  std::vector<std::size_t> slots;
+  for (std::size_t host = 0; host < hosts.size(); ++host)
+    slots.insert(slots.end(), static_cast<std::size_t>(hosts[host].slots), host);
+  if (slots.empty()) return {};
+  std::vector<int> taken(hosts.size());
+  for (std::size_t i = 0; i < count; ++i) ++taken[slots[(*used + i) % slots.size()]];
+  *used += count;
+  std::vector<command_line::Host> chosen;
+  for (std::size_t host = 0; host < hosts.size(); ++host)
+    if (taken[host] > 0) chosen.push_back({hosts[host].name, taken[host], hosts[host].architecture});
+  return chosen;
+}
+
 std::string members_text(const std::set<std::uint32_t>& members) {
   std::string text;
   for (const std::uint32_t member : members) text += (text.empty() ? "" : ",") + std::to_string(member);

@@ -19,6 +19,11 @@ struct HostShare {
 // are left have no share. There may be more members than slots.
 std::vector<HostShare> share_out(const Companies& companies, const std::vector<command_line::Host>& hosts);
 
+// The next `count` slots behind the first *used ones, and from the first one on again at the end. *used grows by
+// them.
+std::vector<command_line::Host> next_slots(const std::vector<command_line::Host>& hosts, std::size_t count,
+                                           std::size_t* used);
+
 // "0,2,3".
 std::string members_text(const std::set<std::uint32_t>& members);
 

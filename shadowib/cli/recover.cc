@@ -26,6 +26,7 @@
 #include "shadowib/cli/doctor_set.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/history.h"
+#include "shadowib/cli/host_shares.h"
 #include "shadowib/cli/inherited_signals.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
@@ -34,7 +35,7 @@
 namespace shadowib::cli {
 namespace {
 
-constexpr int kMeetingStepMs = 100;  // between looks whether another cluster has given up
+constexpr int kMeetingStepMs = 100;  // between looks whether another part has given up
 constexpr int kWatchMs = 50, kWaitMs = 500, kEarlierEndsMs = 2000;
 constexpr std::size_t kMostReport = 1 << 20;
 
@@ -101,6 +102,7 @@ class Recover {
       for (const RecoveredCluster& cluster : clusters) {
         SetManifest manifest;
         SHADOWIB_TRY(verify_with_progress(cluster.manifest.path, &manifest, {}, VerifyDepth::kForRestart));
+        if (!request_.hosts.empty()) continue;  // each of them looks itself
         SHADOWIB_TRY(check_set_in_recovery(manifest, request_.backend, request_.verbs_library, cluster.lives));
       }
       return {};
@@ -173,10 +175,14 @@ class Recover {
   Status start(const RecoveredCluster& cluster) {
     std::error_code error;
     const RecoveryPart part{recovery_->number(), static_cast<std::uint32_t>(recovery_->members()),
-                            recovery_->generation(), static_cast<std::uint32_t>(recovery_->clusters().size())};
+                            recovery_->generation()};
     std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe", error).string(), "restart",
                                    cluster.manifest.path, "--in-recovery", encode_part(part)};
     words.insert(words.end(), request_.words.begin(), request_.words.end());
+    if (!request_.hosts.empty()) {
+      const auto slots = next_slots(request_.hosts, cluster.manifest.members.size(), &slots_used_);
+      words.insert(words.end(), {"--hosts", command_line::hosts_text(slots)});
+    }
     if (common_.json) words.emplace_back("--json");
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
@@ -321,7 +327,7 @@ class Recover {
     }
     started_.clear();
     left_.clear();
-    living_ = 0;
+    living_ = slots_used_ = 0;
     all_run_ = all_is_sent_again_ = false;
     began_ns_ = monotonic_ns();
   }
@@ -388,7 +394,7 @@ class Recover {
   std::unique_ptr<Recovery> further_;  // prepared: more clusters go back
   std::int64_t began_ns_ = monotonic_ns();
   std::vector<Started> started_;
-  std::size_t living_ = 0;
+  std::size_t living_ = 0, slots_used_ = 0;
   bool all_run_ = false;
   std::map<std::uint32_t, std::string> left_;  // Recovery::read_gates()
   std::int64_t left_since_ns_ = 0;
@@ -400,30 +406,33 @@ class Recover {
 }  // namespace
 
 std::string encode_part(const RecoveryPart& part) {
-  return std::to_string(part.number) + ":" + std::to_string(part.members) + ":" + std::to_string(part.generation) +
-         ":" + std::to_string(part.clusters);
+  return std::to_string(part.number) + ":" + std::to_string(part.members) + ":" + std::to_string(part.generation);
 }
 
 Status decode_part(const std::string& text, RecoveryPart* part) {
   unsigned long long number = 0;
-  unsigned members = 0, generation = 0, clusters = 0;
+  unsigned members = 0, generation = 0;
   int used = 0;
-  if (std::sscanf(text.c_str(), "%10llu:%7u:%9u:%3u%n", &number, &members, &generation, &clusters, &used) != 4 ||
-      used != static_cast<int>(text.size()) || number == 0 || members == 0 || generation == 0 || clusters == 0)
+  if (std::sscanf(text.c_str(), "%10llu:%7u:%9u%n", &number, &members, &generation, &used) != 3 ||
+      used != static_cast<int>(text.size()) || number == 0 || members == 0 || generation == 0)
     return Status::of(Code::kUsage, EINVAL, "--in-recovery %.60s: `restart --job` gives it", text.c_str());
-  *part = {number, members, generation, clusters};
+  *part = {number, members, generation};
   return {};
 }
 
-Status meet_other_clusters(Exchange& exchange, const std::string& epoch, const RecoveryPart& part, unsigned cluster) {
+Status meet_other_parts(Exchange& exchange, const std::string& epoch, const RecoveryPart& part,
+                        const std::set<std::uint32_t>& members) {
   const std::string prefix = restart_prefix(epoch, part.number), ready = prefix + "ready";
-  SHADOWIB_TRY(exchange.publish(ready + "/" + std::to_string(cluster), encode_fields({})));
+  std::vector<Exchange::Value> own;
+  for (const std::uint32_t member : members)
+    own.push_back({ready + "/" + std::to_string(member), encode_fields({}), false});
+  SHADOWIB_TRY(exchange.publish_all(own));
   for (std::uint64_t token = 0;;) {
-    std::vector<std::string> clusters;
+    std::vector<std::string> all;
     std::string why;
     bool aborted = false;
-    SHADOWIB_TRY(exchange.list(ready, &clusters));
-    if (clusters.size() >= part.clusters) return {};
+    SHADOWIB_TRY(exchange.list(ready, &all));
+    if (all.size() >= part.members) return {};
     SHADOWIB_TRY(exchange.get(prefix + "abort", &why, &aborted));
     if (aborted) return Status::of(Code::kAborted, 0, "the recovery was given up: %.300s", why.c_str());
     const Status status = exchange.watch(ready, &token, kMeetingStepMs, -1);

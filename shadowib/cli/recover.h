@@ -2,10 +2,13 @@
 // on.
 #pragma once
 
+#include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "shadowib/cli/common.h"
+#include "shadowib/command_line/hosts.h"
 #include "shadowib/exchange/exchange.h"
 
 namespace shadowib::cli {
@@ -19,23 +22,25 @@ struct RecoverRequest {
   std::string backend;                // that they are to go on over; "": any
   std::string verbs_library;          // a file; "": as they were started with
   std::vector<std::string> words;     // options of `restart`, for each cluster's set
+  // Where; none: here. Each cluster fills slots where the one before has ended, and begins anew at the list's end.
+  std::vector<command_line::Host> hosts;
 };
 
 // Waits for the end of the processes that have come back. Returns the command's exit code.
 int recover(const Common& common, const RecoverRequest& request);
 
-// The hidden option by which recover() starts `restart SET` for each set: "R:MEMBERS:GENERATION:CLUSTERS".
+// The hidden option by which recover() starts `restart SET` for each set: "R:MEMBERS:GENERATION".
 struct RecoveryPart {
   std::uint64_t number = 0;      // of the recovery; 0: this is none
   std::uint32_t members = 0;     // that come back in all
   std::uint32_t generation = 0;  // that they have then
-  std::uint32_t clusters = 0;    // of which they are
 };
 std::string encode_part(const RecoveryPart& part);
 Status decode_part(const std::string& text, RecoveryPart* part);  // kUsage
 
-// In such a command, for cluster `cluster`: its content is checked, and it waits until that of all is. Clusters of
-// different size take differently long. kAborted: another one has given up. Ends with the command above in any case.
-Status meet_other_clusters(Exchange& exchange, const std::string& epoch, const RecoveryPart& part, unsigned cluster);
+// In such a command, for `members`: their content is checked, and it waits until that of all is. Clusters, and hosts'
+// shares of them, take differently long. kAborted: another one has given up. Ends with the command above in any case.
+Status meet_other_parts(Exchange& exchange, const std::string& epoch, const RecoveryPart& part,
+                        const std::set<std::uint32_t>& members);
 
 }  // namespace shadowib::cli

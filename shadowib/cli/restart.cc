@@ -14,6 +14,7 @@
 #include "shadowib/cli/end_on_request.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/far_fetch.h"
+#include "shadowib/cli/host_list.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/launched_exchange.h"
 #include "shadowib/cli/launched_restart.h"
@@ -120,16 +121,22 @@ std::vector<std::string> words_for_clusters(const RestartArguments& arguments) {
   if (!common.exchange.empty()) words.insert(words.end(), {"--exchange", common.exchange});
   if (!arguments.backend.empty()) words.insert(words.end(), {"--backend", arguments.backend});
   if (!arguments.network.empty()) words.insert(words.end(), {"--network", arguments.network});
+  if (!arguments.shell.empty()) words.insert(words.end(), {"--rsh", arguments.shell});
+  if (arguments.lease_s > 0) words.insert(words.end(), {"--lease", std::to_string(arguments.lease_s)});
   return words;
 }
 
 int restart_clusters(const RestartArguments& arguments) {
   const Common& common = arguments.common;
-  if (!arguments.set.empty() || arguments.members || !arguments.hosts.empty() || arguments.workers >= 0 ||
-      arguments.far.given())
+  if (!arguments.set.empty() || arguments.members || arguments.workers >= 0 || arguments.far.given())
     return fail(common, Status(Code::kUsage, EINVAL,
-                               "--job names the clusters' own sets: leave out SET, --members, --hosts, --workers and "
-                               "options of far places"));
+                               "--job names the clusters' own sets: leave out SET, --members, --workers and options "
+                               "of far places"));
+  std::vector<command_line::Host> hosts;
+  if (!arguments.hosts.empty()) {
+    if (common.json) return fail(common, Status(Code::kUsage, EINVAL, "--hosts does not go with --json"));
+    if (const Status s = parse_host_list(arguments.hosts, &hosts); !s.ok()) return fail(common, s);
+  }
   return recover(common, {.job = arguments.job,
                           .clusters = arguments.clusters,
                           .fenced = arguments.fenced,
@@ -137,7 +144,8 @@ int restart_clusters(const RestartArguments& arguments) {
                           .patience_s = arguments.patience_s,
                           .backend = wanted_backend(arguments),
                           .verbs_library = verbs_library(),
-                          .words = words_for_clusters(arguments)});
+                          .words = words_for_clusters(arguments),
+                          .hosts = std::move(hosts)});
 }
 
 int restart(RestartArguments& arguments) {
@@ -175,11 +183,9 @@ int restart(RestartArguments& arguments) {
   std::string exchange = unsettled_exchange(exchange_of(common, manifest.job));
   if (Status s = settle_exchange(job_paths(common.directory, manifest.job).password, &exchange); !s.ok())
     return fail(common, s);
-  if (arguments.part.number != 0) {
-    // All of the set, here.
-  } else if (arguments.members) {
+  if (arguments.members) {
     if (Status s = parse_members(*arguments.members, manifest, &members); !s.ok()) return fail(common, s);
-  } else {
+  } else if (arguments.part.number == 0) {
     Launched launched;
     bool found = false;
     if (Status s = find_launcher(&launched, &found); !s.ok()) return fail(common, s);

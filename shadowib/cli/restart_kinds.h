@@ -42,10 +42,10 @@ struct RestartArguments {
 // exit code. restart_members.cc
 int restart_members(const RestartArguments& arguments, SetManifest manifest, const std::string& exchange,
                     std::set<std::uint32_t> members);
-// A cluster's set, in the epoch that it was saved in. The command that recovers the job's clusters has started this
-// one, and holds all locks. restart_part.cc
+// A cluster's set, or options->members of it, in the epoch that it was saved in. The command that recovers the job's
+// clusters has started this one, and holds all locks. restart_part.cc
 Status restart_part(const RestartArguments& arguments, SetManifest* manifest, const std::string& exchange,
-                    RestartTold* told, std::vector<RestartedProcess>* processes);
+                    RestartOptions* options, RestartTold* told, std::vector<RestartedProcess>* processes);
 // Spread over hosts. Each host's command finds the set, and what the job was started with, in DIR.
 // restart_on_hosts.cc
 int restart_on_hosts(const RestartArguments& arguments, const SetManifest& manifest);

@@ -68,9 +68,10 @@ int restart_members(const RestartArguments& arguments, SetManifest manifest, con
   RestartPlace place(common.directory, exchange);
   if (arguments.workers >= 0) place.ask_for_workers(static_cast<unsigned>(arguments.workers));
   std::vector<RestartedProcess> processes;
-  const Status status = arguments.part.number != 0 ? restart_part(arguments, &manifest, exchange, &told, &processes)
-                                                   : restart_and_wait(arguments, &manifest, exchange, shared, &told,
-                                                                      &options, &place, &processes);
+  const Status status =
+      arguments.part.number != 0
+          ? restart_part(arguments, &manifest, exchange, &options, &told, &processes)
+          : restart_and_wait(arguments, &manifest, exchange, shared, &told, &options, &place, &processes);
   if (!status.ok()) return told.failed(status);
   const int exit_code = report_ends(common, manifest, options.members, processes, told.saved_as());
   told.ended(processes, exit_code);

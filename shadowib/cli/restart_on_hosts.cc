@@ -36,6 +36,7 @@ int restart_on_hosts(const RestartArguments& arguments, const SetManifest& manif
                                  std::to_string(arguments.wait_s),
                                  "--timeout",
                                  std::to_string(arguments.timeout_s)};
+  if (arguments.part.number != 0) words.insert(words.end(), {"--in-recovery", arguments.in_recovery});
   if (arguments.lease_s > 0) words.insert(words.end(), {"--lease", std::to_string(arguments.lease_s)});
   if (!common.exchange.empty()) words.insert(words.end(), {"--exchange", common.exchange});
   if (!arguments.backend.empty()) words.insert(words.end(), {"--backend", arguments.backend});

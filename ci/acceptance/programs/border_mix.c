@@ -5,13 +5,13 @@
 
    When asked to, both sides also do what makes A depend on B, and B on what A answers: atomics and READs, each way.
 
-   border_mix ROLE PORTS SEED ASK STOP: role a0, a1, b0 or b1; four ports, a0 to b0, a0 to b1, a1 to b0, a1 to b1. ASK
-   is a file of numbers and words, a line each, which are heard one after the other, also by a process that went back:
-   `all` asks for what is said above, `reads` for READs by B alone, and `marks` for a WRITE to A by B alone. With
-   `pause` A sends nothing until the next number but `marks` and `leave`, and with `deaf` B takes nothing. With
-   `leave-...` A's processes end at once; a1 destroys its queue pairs first, moves them to RESET or to ERR, or closes
-   its device, as the word says. ASK.ROLE says which number was heard. Once there is a file STOP, the next message of
-   each queue pair is its last, and all end; once there is a file STOP.report, B ends when it has what is
+   border_mix ROLE PLACES SEED ASK STOP: role a0, a1, b0 or b1; four places of border.h, a0 to b0, a0 to b1, a1 to b0,
+   a1 to b1. ASK is a file of numbers and words, a line each, which are heard one after the other, also by a process
+   that went back: `all` asks for what is said above, `reads` for READs by B alone, and `marks` for a WRITE to A by B
+   alone. With `pause` A sends nothing until the next number but `marks` and `leave`, and with `deaf` B takes nothing.
+   With `leave-...` A's processes end at once; a1 destroys its queue pairs first, moves them to RESET or to ERR, or
+   closes its device, as the word says. ASK.ROLE says which number was heard. Once there is a file STOP, the next
+   message of each queue pair is its last, and all end; once there is a file STOP.report, B ends when it has what is
    written there: a line for each of its processes, as "b0 N N N N", with messages of a0's and a1's queue pairs. */
 #include <infiniband/verbs.h>
 #include <stdint.h>
@@ -133,7 +133,7 @@ static void post_receive(int c, uint64_t i) {
                    : ibv_post_recv(connections[c].qp, &wr, &bad)) == 0);
 }
 
-static void connect_pair(int peer, int port, int accepts) {
+static void connect_pair(int peer, const char* place, int accepts) {
   struct ibv_port_attr of_port;
   MUST(ibv_query_port(context, 1, &of_port) == 0);
   struct place own = {(uintptr_t)memory.slots[2 * peer],
@@ -156,7 +156,7 @@ static void connect_pair(int peer, int port, int accepts) {
     MUST(made->qp != NULL);
     own.qp[i] = made->qp->qp_num;
   }
-  const int s = socket_to(port, accepts);
+  const int s = socket_to(place, accepts);
   char done;
   MUST(write(s, &own, sizeof(own)) == sizeof(own) && recv(s, &peers[peer], sizeof(own), MSG_WAITALL) == sizeof(own));
   for (int i = 0; i < 2; ++i) {
@@ -431,7 +431,7 @@ int main(int argc, char** argv) {
   memcpy(memory.sixteen, HERE, sizeof(memory.sixteen));
   open_adapter();
   for (int peer = 0; peer < PEERS; ++peer)
-    connect_pair(peer, atoi(argv[2 + (accepts ? 2 * peer + rank : 2 * rank + peer)]), accepts);
+    connect_pair(peer, argv[2 + (accepts ? 2 * peer + rank : 2 * rank + peer)], accepts);
   if (accepts) {
     for (int c = 0; c < QPS; ++c)
       for (uint64_t i = 0; i < RECEIVES; ++i) post_receive(c, i);

@@ -2,8 +2,8 @@
    completion, and tells a2; a2 sends message n to b2; b2 tells b1; b1 looks whether block n is there. It has to be,
    however often b1 and b2 go back. b2 checks that each message comes once, in order, with all its bytes.
 
-   border_order ROLE PORTS STOP: role a1, a2, b1 or b2; four ports, a1 to b1, a2 to b2, a1 to a2, b2 to b1. Once there
-   is a file STOP, the next message is the last, and all end. */
+   border_order ROLE PLACES STOP: role a1, a2, b1 or b2; four places of border.h, a1 to b1, a2 to b2, a1 to a2, b2 to
+   b1. Once there is a file STOP, the next message is the last, and all end. */
 #include <infiniband/verbs.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -67,13 +67,13 @@ static void open_adapter(void) {
   MUST(pd != NULL && sends != NULL && receives != NULL && mr != NULL);
 }
 
-static struct connection connect_by(int port, int accepts) {
+static struct connection connect_by(const char* place, int accepts) {
   struct ibv_qp_init_attr init = {
       .send_cq = sends, .recv_cq = receives, .cap = {16, RECEIVES, 1, 1, 0}, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
   struct connection made = {.qp = ibv_create_qp(pd, &init)};
   MUST(made.qp != NULL);
   const struct place own = {(uintptr_t)&memory, mr->rkey, made.qp->qp_num, lid};
-  const int s = socket_to(port, accepts);
+  const int s = socket_to(place, accepts);
   char done;
   MUST(write(s, &own, sizeof(own)) == sizeof(own) &&
        recv(s, &made.peer, sizeof(made.peer), MSG_WAITALL) == sizeof(made.peer));
@@ -192,25 +192,24 @@ static void b2(struct connection* a, struct connection* b) {
 int main(int argc, char** argv) {
   if (argc != 7) return 2;
   const char* role = argv[1];
-  int port[4];
-  for (int i = 0; i < 4; ++i) port[i] = atoi(argv[2 + i]);
+  char* const* place = argv + 2;
   open_adapter();
   struct connection over, near;
   if (strcmp(role, "a1") == 0) {
-    over = connect_by(port[0], 0);
-    near = connect_by(port[2], 0);
+    over = connect_by(place[0], 0);
+    near = connect_by(place[2], 0);
     a1(&over, &near, argv[6]);
   } else if (strcmp(role, "a2") == 0) {
-    near = connect_by(port[2], 1);
-    over = connect_by(port[1], 0);
+    near = connect_by(place[2], 1);
+    over = connect_by(place[1], 0);
     a2(&over);
   } else if (strcmp(role, "b1") == 0) {
-    over = connect_by(port[0], 1);
-    near = connect_by(port[3], 1);
+    over = connect_by(place[0], 1);
+    near = connect_by(place[3], 1);
     b1();
   } else if (strcmp(role, "b2") == 0) {
-    near = connect_by(port[3], 0);
-    over = connect_by(port[1], 1);
+    near = connect_by(place[3], 0);
+    over = connect_by(place[1], 1);
     for (uint64_t i = 0; i < RECEIVES; ++i) post_receive(&over, i);
     b2(&over, &near);
   } else {

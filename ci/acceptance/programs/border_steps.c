@@ -1,7 +1,8 @@
 /* Two processes, of two clusters, that send each other one message at a time, when they are told to.
 
-   border_steps SIDE PORT ASK: side a accepts at the port, side b connects there. ASK.a and ASK.b hold how many
-   messages that side is to have sent so far. Once there is a file ASK.stop, both end, and say what they have had. */
+   border_steps SIDE PLACE ASK: side a accepts at the place (border.h), side b connects there. ASK.a and ASK.b hold
+   how many messages that side is to have sent so far. Once there is a file ASK.stop, both end, and say what they have
+   had. */
 #include <infiniband/verbs.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -56,12 +57,12 @@ static void make_objects(uint16_t* lid) {
   MUST(of_received != NULL && of_message != NULL && qp != NULL);
 }
 
-static void connect_by(int port, int accepts) {
+static void connect_by(const char* place, int accepts) {
   struct place own, peer;
   memset(&own, 0, sizeof(own));
   make_objects(&own.lid);
   own.qp = qp->qp_num;
-  const int s = socket_to(port, accepts);
+  const int s = socket_to(place, accepts);
   char done;
   MUST(write(s, &own, sizeof(own)) == sizeof(own) && recv(s, &peer, sizeof(peer), MSG_WAITALL) == sizeof(peer));
   struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
@@ -107,7 +108,7 @@ int main(int argc, char** argv) {
   char asked[512], stop[512];
   snprintf(asked, sizeof(asked), "%s.%c", argv[3], side);
   snprintf(stop, sizeof(stop), "%s.stop", argv[3]);
-  connect_by(atoi(argv[2]), side == 'a');
+  connect_by(argv[2], side == 'a');
   uint64_t sent = 0, completed = 0, got = 0;
   while (access(stop, F_OK) != 0 || completed != sent) {
     struct ibv_wc wc;

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include "shadowib/base/deadline.h"
+#include "shadowib/cli/host_list.h"
+#include "shadowib/cli/supervise/checkpoints.h"
 #include "shadowib/cli/supervise/hosts.h"
 #include "shadowib/cli/supervise/processes.h"
 
@@ -59,6 +61,34 @@ std::vector<Host> answering_hosts(const SuperviseSettings& settings, const std::
   for (const Asked& asked : all)
     if (!asked.answers) tell(settings, "host " + asked.host.name + " does not answer; it is left out");
   return answering;
+}
+
+std::vector<Host> hosts_for_a_start(const SuperviseSettings& settings) {
+  if (settings.hosts.empty()) return {};
+  return answering_hosts(settings, trusted_hosts(settings.hosts, events_of(settings), settings.begun_s * 1000));
+}
+
+void add_host_options(Command* command, const char* what_for, GivenHosts* given, SuperviseSettings* settings) {
+  command->add_option("--hosts", given->hosts, what_for)->not_empty("a list of hosts")->type_name("LIST");
+  command->add_option("--rsh", given->rsh, "What starts commands on hosts; default $SHADOWIB_RSH, else ssh")
+      ->not_empty("a command")
+      ->type_name("CMD");
+  command
+      ->add_option(
+          "--lease", settings->lease_s,
+          "With --hosts: restarted members end after S seconds without a\nword from here, as when their host "
+          "is cut off; default: they\ndo not")
+      ->between(1, 1e6, "seconds")
+      ->type_name("S");
+}
+
+Status take_hosts(const GivenHosts& given, SuperviseSettings* settings) {
+  if (settings->lease_s > 0 && given.hosts.empty())
+    return Status(Code::kUsage, 0, "--lease S goes with --hosts: a member here ends with its command");
+  if (!given.hosts.empty()) SHADOWIB_TRY(parse_host_list(given.hosts, &settings->hosts));
+  const std::string rsh = given.rsh.empty() ? environment("RSH") : given.rsh;
+  if (!rsh.empty()) settings->rsh = rsh;
+  return {};
 }
 
 }  // namespace shadowib::cli

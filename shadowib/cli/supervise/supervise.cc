@@ -38,7 +38,8 @@ constexpr std::int64_t kLostHostMs = 120'000;  // a lost host's locks on NFS sta
 
 struct Given {
   SuperviseSettings settings;
-  std::string interval, files = "roll-back", retry_on, until, notice, hosts, rsh;
+  std::string interval, files = "roll-back", retry_on, until, notice;
+  GivenHosts hosts;
 };
 
 double variable_or(const char* name, double otherwise) {
@@ -72,11 +73,7 @@ Status take_variables(Given* given) {
   if (!given->until.empty())
     SHADOWIB_TRY(
         parse_until(given->until, settings.begun_s, slurm_end != nullptr ? slurm_end : "", &settings.until_s));
-  if (settings.lease_s > 0 && given->hosts.empty())
-    return Status(Code::kUsage, 0, "--lease S goes with --hosts: a member here ends with its command");
-  if (!given->hosts.empty()) SHADOWIB_TRY(parse_host_list(given->hosts, &settings.hosts));
-  if (given->rsh.empty()) given->rsh = environment("RSH");
-  if (!given->rsh.empty()) settings.rsh = given->rsh;
+  SHADOWIB_TRY(take_hosts(given->hosts, &settings));
   if (!given->notice.empty()) SHADOWIB_TRY(parse_notice(given->notice, &settings.notice));
   settings.roll_back = given->files == "roll-back";
   // The supervisor has them taken, also of a job that was restarted.
@@ -200,23 +197,11 @@ void add_supervise(Command& program) {
           "or slurm, the end of the\nSlurm job. The exit code is 75")
       ->not_empty("a time")
       ->type_name("TIME");
-  command
-      ->add_option(
-          "--hosts", given->hosts,
-          "Where members are restarted: HOST:SLOTS,... or slurm. Hosts\nthat do not answer are left out. CMD "
-          "finds the others in\nSHADOWIB_HOSTS")
-      ->not_empty("a list of hosts")
-      ->type_name("LIST");
-  command->add_option("--rsh", given->rsh, "What starts commands on hosts; default $SHADOWIB_RSH, else ssh")
-      ->not_empty("a command")
-      ->type_name("CMD");
-  command
-      ->add_option(
-          "--lease", settings.lease_s,
-          "With --hosts: restarted members end after S seconds without a\nword from here, as when their host "
-          "is cut off; default: they\ndo not")
-      ->between(1, 1e6, "seconds")
-      ->type_name("S");
+  add_host_options(
+      command,
+      "Where members are restarted: HOST:SLOTS,... or slurm. Hosts\nthat do not answer are left out. CMD "
+      "finds the others in\nSHADOWIB_HOSTS",
+      &given->hosts, &settings);
   command
       ->add_option("--notice", given->notice,
                    "Ask CMD every 5 s how many seconds are left; or take a SIGNAL for\nthat, as USR1 or USR1@5m. The "

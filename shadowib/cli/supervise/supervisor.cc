@@ -167,9 +167,8 @@ bool Supervisor::not_started(const Status& status) {
 
 // CMD finds them in its environment.
 std::vector<command_line::Host> Supervisor::hosts_now() const {
-  if (settings_.hosts.empty()) return {};
-  const std::vector<command_line::Host> hosts =
-      answering_hosts(settings_, trusted_hosts(settings_.hosts, events_of(settings_), settings_.begun_s * 1000));
+  const std::vector<command_line::Host> hosts = hosts_for_a_start(settings_);
+  if (hosts.empty()) return hosts;
   ::setenv("SHADOWIB_HOSTS", command_line::hosts_text(hosts).c_str(), 1);
   return hosts;
 }

@@ -15,9 +15,11 @@
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/network.h"
+#include "shadowib/cli/supervise/hosts.h"
 #include "shadowib/cli/supervise/processes.h"
 #include "shadowib/cli/supervise/settings.h"
 #include "shadowib/cli/supervise/tender.h"
+#include "shadowib/cli/wall_clock.h"
 
 namespace shadowib::cli {
 namespace {
@@ -40,6 +42,7 @@ struct TendArguments {
   SuperviseSettings settings;
   std::string clusters, network, files = "roll-back";
   double patience_s = 0;
+  GivenHosts hosts;
 };
 
 Status parse_clusters(const std::string& list, std::set<std::string>* clusters) {
@@ -99,6 +102,8 @@ int tend(TendArguments& arguments) {
   if (Status s = require_directory(common); !s.ok()) return fail(common, s);
   if (arguments.network.empty()) arguments.network = environment("IB2TCP_NETWORK");
   if (Status s = check_network(arguments.network); !s.ok()) return fail(common, s);
+  settings.begun_s = wall_clock_ns() / 1'000'000'000;
+  if (Status s = take_hosts(arguments.hosts, &settings); !s.ok()) return fail(common, s);
   if (Status s = parse_clusters(arguments.clusters, &clusters); !s.ok()) return fail(common, s);
   if (Status s = choose_job(common.directory, std::string(settings.job), &settings.job); !s.ok())
     return fail(common, s);
@@ -151,6 +156,10 @@ void add_tend(Command& program) {
           "it takes")
       ->between(0.1, 1e6, "seconds")
       ->type_name("S");
+  add_host_options(command,
+                   "Where clusters are taken back: HOST:SLOTS,... or slurm. Hosts\nthat do not answer are left out. "
+                   "Default: here",
+                   &arguments->hosts, &settings);
   add_network(command, &arguments->network);
   command->add_option("--timeout", settings.timeout_s, "As of restart: how long a step may take; default 60")
       ->between(1, 86400, "seconds")

@@ -13,6 +13,7 @@
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/supervise/checkpoints.h"
+#include "shadowib/cli/supervise/hosts.h"
 #include "shadowib/cli/supervise/processes.h"
 #include "shadowib/cli/wall_clock.h"
 
@@ -212,6 +213,10 @@ void Tender::put_off(const std::string& cluster) {
 bool Tender::start_recovery() {
   std::vector<std::string> words{"restart", "--job", settings_.job};
   words.insert(words.end(), words_.begin(), words_.end());
+  if (const auto hosts = hosts_for_a_start(settings_); !hosts.empty()) {
+    words.insert(words.end(), {"--hosts", command_line::hosts_text(hosts), "--rsh", settings_.rsh});
+    if (settings_.lease_s > 0) words.insert(words.end(), {"--lease", std::to_string(settings_.lease_s)});
+  }
   say("recovering", failing_, "taking " + clusters_text(failing_) + " back");
   Recovering command{.pid = -1, .clusters = failing_, .began_ms = wall_clock_ns() / 1'000'000};
   const int output = settings_.common.json ? STDERR_FILENO : -1;
