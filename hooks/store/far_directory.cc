@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "hooks/job/job_directory.h"
@@ -24,13 +25,43 @@ Status io(int error, const char* what, const std::string& path) {
                     remedy);
 }
 
+// Takes a file's bytes around the page cache, where the file system can: copying them into fresh pages takes most of
+// a flush's processor time, and the pages are missing to the program.
+class Direct {
+ public:
+  explicit Direct(int fd) : fd_(fd) { set(true); }
+  bool on() const { return on_; }
+  void end() { set(false); }
+
+ private:
+  void set(bool on) {
+    const int flags = ::fcntl(fd_, F_GETFL);
+    on_ = ::fcntl(fd_, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0 && on;
+  }
+
+  const int fd_;
+  bool on_ = false;
+};
+
+// At an address that direct transfers can have.
+struct alignas(4096) Step {
+  char bytes[kFileStep];
+};
+
 Status fill(int fd, std::uint64_t bytes, const PieceSource& source, const std::string& path) {
-  std::vector<char> buffer(std::min<std::uint64_t>(kFileStep, std::max<std::uint64_t>(bytes, 1)));
-  for (std::uint64_t left = bytes; left > 0;) {
-    const std::size_t part = std::min<std::uint64_t>(left, buffer.size());
-    SHADOWIB_TRY(source(buffer.data(), part));
-    if (const int error = write_whole(fd, {buffer.data(), part}); error != 0) return io(error, "write", path);
-    left -= part;
+  const auto step = std::make_unique_for_overwrite<Step>();
+  Direct direct(fd);
+  for (std::uint64_t at = 0; at < bytes;) {
+    const std::size_t part = std::min<std::uint64_t>(bytes - at, kFileStep);
+    SHADOWIB_TRY(source(step->bytes, part));
+    if (direct.on() && part < kFileStep) direct.end();  // no whole blocks
+    int error = write_whole(fd, {step->bytes, part});
+    if (error == EINVAL && direct.on()) {  // the file system says only now that it cannot
+      direct.end();
+      error = ::lseek(fd, static_cast<off_t>(at), SEEK_SET) < 0 ? errno : write_whole(fd, {step->bytes, part});
+    }
+    if (error != 0) return io(error, "write", path);
+    at += part;
   }
   return ::fsync(fd) == 0 ? Status() : io(errno, "sync", path);
 }
@@ -94,14 +125,19 @@ Status FarDirectory::get(const std::string& name, const PieceSink& sink) {
   const std::string path = top_ + "/" + name;
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return io(errno, "open", path);
-  std::vector<char> buffer(kFileStep);
+  const auto step = std::make_unique_for_overwrite<Step>();
+  Direct direct(fd);
   Status status;
   while (status.ok()) {
-    const ssize_t got = ::read(fd, buffer.data(), buffer.size());
+    const ssize_t got = ::read(fd, step->bytes, kFileStep);
     if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EINVAL && direct.on()) {
+      direct.end();
+      continue;
+    }
     if (got < 0) status = io(errno, "read", path);
     if (got <= 0) break;
-    status = sink({buffer.data(), static_cast<std::size_t>(got)});
+    status = sink({step->bytes, static_cast<std::size_t>(got)});
   }
   ::close(fd);
   return status;

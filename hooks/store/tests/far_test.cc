@@ -2,11 +2,14 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -258,6 +261,7 @@ class FarFiles : public testing::Test {
 };
 
 constexpr std::uint64_t kMuch = 3'000'000;
+constexpr std::size_t kPage = 4096;
 
 TEST_F(FarFiles, ADirectoryKeepsObjects) {
   FarDirectory place(top_);
@@ -286,6 +290,39 @@ TEST_F(FarFiles, ADirectoryKeepsObjects) {
   ASSERT_TRUE(place.remove("job/a/x").ok());
   ASSERT_TRUE(place.remove("job/a/x").ok());
   EXPECT_FALSE(fs::exists(top_ + "/job/a"));
+}
+
+// Whole pages of a file that are in the page cache.
+std::size_t pages_in_cache(const std::string& path) {
+  const std::size_t bytes = fs::file_size(path) / kPage * kPage;
+  std::vector<unsigned char> pages(bytes / kPage);
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  void* mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+  EXPECT_TRUE(mapped != MAP_FAILED && ::mincore(mapped, bytes, pages.data()) == 0) << std::strerror(errno);
+  ::munmap(mapped, bytes);
+  ::close(fd);
+  return static_cast<std::size_t>(
+      std::count_if(pages.begin(), pages.end(), [](auto page) { return (page & 1) != 0; }));
+}
+
+// tmpfs(5) takes O_DIRECT, and is the page cache.
+bool writes_around_the_cache(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_DIRECT, 0600);
+  alignas(kPage) static const char page[kPage] = {};
+  const bool wrote = fd >= 0 && ::write(fd, page, sizeof(page)) == static_cast<ssize_t>(sizeof(page));
+  ::close(fd);
+  return wrote && pages_in_cache(path) == 0;
+}
+
+TEST_F(FarFiles, ADirectoryLeavesThePageCacheToThePrograms) {
+  if (!writes_around_the_cache(top_ + "/page")) GTEST_SKIP() << "the file system of /tmp goes through the page cache";
+  FarDirectory place(top_);
+  ASSERT_TRUE(place.put("job/a/x", kMuch, bytes_of('x')).ok());
+  // What is left of the last step.
+  EXPECT_LE(pages_in_cache(top_ + "/job/a/x"), kMuch % kFileStep / kPage);
+  const std::size_t before = pages_in_cache(top_ + "/job/a/x");
+  ASSERT_TRUE(place.get("job/a/x", [](std::string_view) { return Status(); }).ok());
+  EXPECT_LE(pages_in_cache(top_ + "/job/a/x"), before);
 }
 
 TEST_F(FarFiles, ADirectoryThatIsNotMountedIsNotMade) {
