@@ -10,6 +10,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import termios
 import time
 
 import patience
@@ -23,12 +24,12 @@ SLOWER, PAIRS, INTERVAL_S, STEPS = 1.03, 5, 4, 4800
 STORE = pathlib.Path(__file__).resolve().parent / "programs" / "object_store.py"
 
 
-def member(case: Case, *options: str, size: int = 2) -> Job:
-    """A job of one small process that is a member and waits."""
+def member(case: Case, *options: str, size: int = 2, **session) -> Job:
+    """A job of one small process that is a member and waits. `session`: as subprocess.Popen() takes it."""
     job = Job(case)
     words = [job.shadowib, "run", "--job", job.name, "--dir", str(job.directory), "--backend", "ib2tcp", *options, "--",
              case.line.program("ci_big_process"), str(size)]
-    program = job._spawn("member", words)
+    program = job._spawn("member", words, **session)
     job.programs.append(program)
     wait_for("the member to be ready", lambda: "ready" in program.text() or program.ended(), 60)
     check(not program.ended(), program.text())
@@ -253,17 +254,27 @@ def await_flush(job: Job, what: str, condition):
         time.sleep(0.02)
 
 
+def autogroup(case: Case, pid: int) -> str:
+    """The group that shares processors with other groups, and its nice value; "": this kernel has none (sched(7))."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/autogroup").read_text().strip()
+    except FileNotFoundError:
+        case.line.leave_out(f"{case.name}, autogroup", "this kernel has none")
+        return ""
+
+
 def automatic(case: Case):
     """Sets are flushed behind checkpoints: newest first, one flush at a time, at the lowest priority; after --kill before the command ends."""
     store = Store(case)
-    job = member(case, "--far", store.far, "--flush", "all", "--flush-rate", "1e9")
+    job = member(case, "--far", store.far, "--flush", "all", "--flush-rate", "1e9", start_new_session=True)
     store.plan(("put", "member-0.img", "wait", 1))
     job.checkpoint(kill=False)
     await_flush(job, "half of the image to be sent", lambda: store.beside("waiting").exists())
     running = flusher(job)
     check(len(running) == 1 and os.getpriority(os.PRIO_PROCESS, running[0]) == 19, f"flushes: {running}")
-    group = pathlib.Path(f"/proc/{running[0]}/autogroup")  # where the kernel shares processors between sessions, nice(2) counts within one
-    check(not group.exists() or group.read_text().split()[1:] == ["nice", "10"], f"its session: {group.read_text() if group.exists() else ''}")
+    check(os.getsid(running[0]) not in (os.getsid(0), os.getsid(job.members()[0].pid)), "the command is not in the program's session, but its flush is")
+    group = autogroup(case, running[0])
+    check(not group or group.endswith(" nice 19"), f"its session: {group}")
     job.checkpoint(kill=False)
     job.command("checkpoint", job.name, "--flush", "none")
     job.checkpoint(kill=False)
@@ -297,6 +308,34 @@ def automatic(case: Case):
     refused = job.command("run", "--job", "other", "--flush", "all", "--", "true", check_code=False)
     check(refused.returncode == 125 and "no far place" in refused.stderr, f"{refused.returncode} {refused.stderr}")
     return "1 4 3 2"
+
+
+def in_session(case: Case):
+    """The flush of a set that a program has taken itself: a nice value counts beside a program in the program's own session only. It goes on
+    when the program and its terminal have gone."""
+    store = Store(case)
+    master, terminal = os.openpty()
+    store.plan(("put", "member-0.img", "wait", 1))
+    job = member(case, "--far", store.far, "--flush", "all", "--interval", "2", "--keep", "1", start_new_session=True,
+                 preexec_fn=lambda: fcntl.ioctl(terminal, termios.TIOCSCTTY, 0))
+    os.close(terminal)
+    await_flush(job, "half of the image to be sent", lambda: store.beside("waiting").exists())
+    program = job.members()[0].pid
+    first, = (pid for pid in flusher(job) if descendants(pid))  # later ones leave it to this one
+    check(os.getpriority(os.PRIO_PROCESS, first) == 19, f"its nice value is {os.getpriority(os.PRIO_PROCESS, first)}")
+    check(os.getsid(first) == os.getsid(program), "the flush is not in the program's session")
+    check(os.getpgid(first) != os.getpgid(program), "the flush is in the program's process group")
+    check(autogroup(case, first) == autogroup(case, program), "the flush does not share the program's processors")
+    os.close(master)
+    os.kill(program, signal.SIGKILL)
+    wait_for("the program to end", lambda: job.programs[0].ended(), 60)
+    check(first in flusher(job), "the flush has ended with the program")
+    store.beside("waiting").unlink()
+    await_flush(job, "the flush to end", lambda: not flusher(job))
+    store.check_whole()
+    lose(job)
+    restart_from(job, store.far, job.name)
+    return "it goes on behind the end of the session"
 
 
 def told(case: Case):
@@ -438,6 +477,7 @@ def run():
     line.case("killed", killed)
     line.case("gc beside", gc_beside)
     line.case("automatic", automatic)
+    line.case("in the program's session", in_session)
     line.case("told", told)
     line.case("near", near)
     if not line.quick:

@@ -34,6 +34,7 @@ struct Launch {
   char* const* arguments;
   char* const* environment;
   int output;
+  long separate;      // SYS_setsid, or SYS_setpgid
   char* inner_stack;  // top
   int error;          // errno of a failed exec
 };
@@ -70,7 +71,7 @@ SHADOWIB_BORROWS_MEMORY void reset_signals() {
 // Shares the member's memory until it has exec'ed: system calls only.
 SHADOWIB_BORROWS_MEMORY int inner(void* arg) {
   auto* launch = static_cast<Launch*>(arg);
-  ::syscall(SYS_setsid);
+  ::syscall(launch->separate, 0, 0);
   reset_signals();
   int null = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR, 0));
   int output = launch->output >= 0 ? launch->output : null;
@@ -92,9 +93,7 @@ SHADOWIB_BORROWS_MEMORY int outer(void* arg) {
   return 0;
 }
 
-}  // namespace
-
-Status start_command(std::vector<std::string> words, int output_fd) {
+Status start(std::vector<std::string> words, int output_fd, long separate) {
   const std::string path = command_path();
   if (path.empty())
     return Status::of(Code::kNotFound, ENOENT,
@@ -109,7 +108,7 @@ Status start_command(std::vector<std::string> words, int output_fd) {
   char* stacks = static_cast<char*>(
       ::mmap(nullptr, 2 * kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0));
   if (stacks == MAP_FAILED) return Status::of(Code::kIo, errno, "cannot map a stack to start %.200s", path.c_str());
-  Launch launch{path.c_str(), arguments.data(), variables.data(), output_fd, stacks + kStackBytes, 0};
+  Launch launch{path.c_str(), arguments.data(), variables.data(), output_fd, separate, stacks + kStackBytes, 0};
   // No exit signal: the program gets no SIGCHLD for a child it never made, and its wait() does not see it.
   AllSignalsBlocked blocked;
   int pid = __clone(outer, stacks + 2 * kStackBytes, CLONE_VM | CLONE_VFORK, &launch);
@@ -119,6 +118,12 @@ Status start_command(std::vector<std::string> words, int output_fd) {
   if (error != 0)
     return Status::of(Code::kIo, error, "cannot start %.200s: %.60s", path.c_str(), std::strerror(error));
   return {};
+}
+
+}  // namespace
+
+Status start_command(std::vector<std::string> words, int output_fd) {
+  return start(std::move(words), output_fd, SYS_setsid);
 }
 
 Status start_checkpoint_command(bool kill, int timeout_ms, int output_fd, const char* cluster) {
@@ -132,7 +137,7 @@ Status start_checkpoint_command(bool kill, int timeout_ms, int output_fd, const 
     words.insert(words.end(), {"--keep", keep});
   if (const char* metrics = std::getenv("SHADOWIB_METRICS"); metrics != nullptr && metrics[0] != '\0')
     words.insert(words.end(), {"--metrics", metrics});
-  return start_command(std::move(words), output_fd);
+  return start(std::move(words), output_fd, SYS_setpgid);
 }
 
 }  // namespace shadowib

@@ -1,4 +1,7 @@
 // shadowib checkpoint: saves a job while it runs.
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
@@ -12,6 +15,7 @@
 #include "hooks/job/phase.h"
 #include "hooks/store/near_place.h"
 #include "shadowib/base/lock.h"
+#include "shadowib/base/processes.h"
 #include "shadowib/cli/clc_sets.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
@@ -267,6 +271,13 @@ Status take_store(const StoreOptions& given, bool says_compression, CheckpointOp
   return {};
 }
 
+// Started by a member, or in the shell that the program was started in.
+bool in_program_session(const CheckpointReport& report) {
+  const std::string here = host_name();
+  return std::any_of(report.members.begin(), report.members.end(),
+                     [&](auto& member) { return member.host == here && ::getsid(member.pid) == ::getsid(0); });
+}
+
 // A set that is due goes to the far place. The hosts may be taken away after --kill, so the command waits for it. The
 // set is committed: a flush that fails is told, and no failure.
 void flush_after(const CheckpointArguments& arguments, const FarSettings& settings, const CheckpointReport& report) {
@@ -286,9 +297,9 @@ void flush_after(const CheckpointArguments& arguments, const FarSettings& settin
     std::vector<std::string> words{report.set_path,      "--wait",        "--far",
                                    settings.spec.text(), "--far-timeout", timeout};
     if (settings.rate > 0) words.insert(words.end(), {"--flush-rate", rate});
-    status = start_flush(directory, std::move(words));
+    status = start_flush(directory, std::move(words), in_program_session(report));
   } else {
-    status = start_flush(directory, {report.job, "--due"});
+    status = start_flush(directory, {report.job, "--due"}, in_program_session(report));
   }
   if (!status.ok())
     std::fprintf(stderr, "shadowib: the set is not in %s: %s\n", settings.spec.text().c_str(), status.text());

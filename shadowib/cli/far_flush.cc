@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -173,11 +174,11 @@ std::string newest_due(const std::string& directory, const std::string& job, con
   return newest == nullptr ? "" : newest->path;
 }
 
-// Where the kernel shares processors between sessions (sched(7), autogroup), a nice value counts within a session
-// only. This one has its own. Not the lowest: beside programs that never sleep the flush would never end.
+// For a flush that has a session of its own. Less good than the program's: all ranks of a program share the weight of
+// one session, so the more they are, the more this one weighs beside each.
 void nice_session() {
   constexpr int kMostTries = 100, kSessionUs = 100'000;
-  constexpr std::string_view kNice = "10";
+  constexpr std::string_view kNice = "19";
   const int fd = ::open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC);
   if (fd < 0) return;
   // Users without privileges may change one session in 100 ms, all users of the machine together.
@@ -194,18 +195,23 @@ void take_lowest_priority() {
   std::memset(&all, 0xff, sizeof(all));
   (void)::setpriority(PRIO_PROCESS, 0, 19);
   (void)::sched_setscheduler(0, SCHED_BATCH, &none);
-  nice_session();
   (void)::syscall(SYS_ioprio_set, 1, 0, kIoIdle);
   (void)::sched_setaffinity(0, sizeof(all), &all);  // a rank that has started this may be bound
 }
 
-[[noreturn]] void become_flush(const std::string& directory, std::vector<std::string>& words) {
-  ::setsid();
+[[noreturn]] void become_flush(const std::string& directory, std::vector<std::string>& words, bool beside_program) {
+  if (beside_program) {
+    ::setpgid(0, 0);            // ^C is for the program
+    ::signal(SIGHUP, SIG_IGN);  // as is the end of its terminal
+  } else {
+    ::setsid();
+  }
   if (::fork() != 0) ::_exit(0);
   const int null = ::open("/dev/null", O_RDWR);
   for (int fd = 0; fd < 3; ++fd) ::dup2(null, fd);
   ::close_range(3, ~0u, 0);
   take_lowest_priority();
+  if (!beside_program) nice_session();
   words.insert(words.begin(), {"shadowib", "flush", "--dir", directory});
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
@@ -256,10 +262,10 @@ Status flush_due(const std::string& directory, const std::string& job, const Far
   return {};
 }
 
-Status start_flush(const std::string& directory, std::vector<std::string> words) {
+Status start_flush(const std::string& directory, std::vector<std::string> words, bool beside_program) {
   const pid_t child = ::fork();
   if (child < 0) return Status::of(Code::kIo, errno, "cannot fork: %s", std::strerror(errno));
-  if (child == 0) become_flush(directory, words);
+  if (child == 0) become_flush(directory, words, beside_program);
   ::waitpid(child, nullptr, 0);
   return {};
 }
