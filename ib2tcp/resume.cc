@@ -136,7 +136,11 @@ void Qp::drop_log(std::uint32_t first) {
                 "goes back to before now cannot be sent them again; raise SHADOWIB_LOG_BYTES, or take CLCs of all "
                 "clusters more often",
                 verbs.qp_num);
-  forget_log();
+  if (!kept_->log.empty()) {
+    if (link_ != nullptr) link_->detach_log(*this);
+    kept_->log.clear();
+    g_host->log_trim(&verbs, first + 1);  // unlike log_clear() it keeps the memory for what follows
+  }
   kept_->dropped_before = first;
   kept_->unlogged = sequence(sq_.acked) != first;
   g_engine->border->note_lost(link_->cluster());

@@ -185,9 +185,9 @@ struct HostServices {
   struct BorderLogEntry* (*log_add)(struct ibv_qp* qp, uint32_t number, uint32_t bytes);
   // The entry behind `entry`, nullptr: the oldest one. nullptr if there is none.
   const struct BorderLogEntry* (*log_next)(struct ibv_qp* qp, const struct BorderLogEntry* entry);
-  // Entries before `number` go (modulo 2^32).
+  // Entries before `number` go (modulo 2^32). Their memory is kept for what follows.
   void (*log_trim)(struct ibv_qp* qp, uint32_t number);
-  // All go: the connection has ended, or the log is begun anew.
+  // All go: the connection has ended.
   void (*log_clear)(struct ibv_qp* qp);
 
   // A queue pair whose requests are in the log has run out of retries, since its peer's process is not there. It goes

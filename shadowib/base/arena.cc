@@ -19,6 +19,7 @@ namespace {
 constexpr std::size_t kHeaderBytes = 64;  // keeps payloads 64-byte aligned
 constexpr std::size_t kChunkBytes = 1 << 20;
 constexpr int kSmallestShift = 6, kLargestShift = 17;  // payload + header: 64 B .. 128 KiB, powers of two
+constexpr std::size_t kKeptLists = 61;                 // prime: sizes differ by multiples of powers of two
 constexpr std::uint64_t kLiveMagic = 0x73686c6976653031ull;
 
 struct Header {
@@ -56,20 +57,27 @@ struct Heap {
   std::size_t chunk_left SHADOWIB_GUARDED_BY(lock) = 0;
   std::size_t requested SHADOWIB_GUARDED_BY(lock) = 0;
   std::size_t mapped SHADOWIB_GUARDED_BY(lock) = 0;
+  Header* kept[kKeptLists] SHADOWIB_GUARDED_BY(lock);  // by size; each list has few sizes
+  std::size_t kept_bytes SHADOWIB_GUARDED_BY(lock) = 0;
   const bool secret;
   bool excluded;
   void* (*map)(std::size_t) = nullptr;
   void (*unmap)(void*, std::size_t) = nullptr;
 
-  constexpr explicit Heap(bool is_secret) : free(), secret(is_secret), excluded(is_secret) {}
+  constexpr explicit Heap(bool is_secret) : free(), kept(), secret(is_secret), excluded(is_secret) {}
   void* map_bytes(std::size_t bytes) SHADOWIB_REQUIRES(lock);
   void unmap_bytes(void* address, std::size_t bytes) SHADOWIB_REQUIRES(lock);
   void* allocate(std::size_t bytes);
-  void release(void* pointer);
+  void release(void* pointer, bool keep = false);
+  void* take_kept(std::size_t bytes);
+  bool release_one_kept(std::size_t most);
 };
 
 constinit Heap g_objects(false), g_secrets(true);
 constinit std::atomic<unsigned> g_secrets_forgotten{0};
+
+std::size_t whole_pages(std::size_t bytes) { return (bytes + 4095) & ~std::size_t{4095}; }
+std::size_t kept_list(std::size_t mapped_bytes) { return mapped_bytes / 4096 % kKeptLists; }
 
 // The guard of munmap may take a lock that this thread holds (base/memory_watch.h).
 void raw_unmap(void* address, std::size_t bytes) { ::syscall(SYS_munmap, address, bytes); }
@@ -111,7 +119,7 @@ void* Heap::allocate(std::size_t bytes) {
   requested += bytes;
   Header* header;
   if (need > (std::size_t{1} << kLargestShift)) {
-    std::size_t whole = (need + 4095) & ~std::size_t{4095};
+    std::size_t whole = whole_pages(need);
     header = static_cast<Header*>(map_bytes(whole));
     if (header == nullptr) return nullptr;
     header->mapped_bytes = whole;
@@ -139,12 +147,19 @@ void* Heap::allocate(std::size_t bytes) {
   return reinterpret_cast<char*>(header) + kHeaderBytes;
 }
 
-void Heap::release(void* pointer) {
+void Heap::release(void* pointer, bool keep) {
   if (pointer == nullptr) return;
   auto* header = reinterpret_cast<Header*>(static_cast<char*>(pointer) - kHeaderBytes);
   SHADOWIB_CHECK(header->magic == kLiveMagic, "freeing %p, which is not live in the arena", pointer);
   HeapGuard guard(lock);
   header->magic = 0;
+  if (keep && header->mapped_bytes != 0) {
+    Header*& list = kept[kept_list(header->mapped_bytes)];
+    header->next_free = list;
+    list = header;
+    kept_bytes += header->mapped_bytes;
+    return;
+  }
   if (header->mapped_bytes != 0) {
     mapped -= header->mapped_bytes;
     unmap_bytes(header, header->mapped_bytes);
@@ -155,12 +170,51 @@ void Heap::release(void* pointer) {
   free[header->size_class] = header;
 }
 
+void* Heap::take_kept(std::size_t bytes) {
+  const std::size_t whole = whole_pages(bytes + kHeaderBytes);
+  HeapGuard guard(lock);
+  Header** at = &kept[kept_list(whole)];
+  while (*at != nullptr && (*at)->mapped_bytes != whole) at = &(*at)->next_free;
+  Header* const header = *at;
+  if (header == nullptr) return nullptr;
+  *at = header->next_free;
+  kept_bytes -= whole;
+  requested += bytes;
+  header->magic = kLiveMagic;
+  return reinterpret_cast<char*>(header) + kHeaderBytes;
+}
+
+// False: there is nothing to do. One at a time, since unmapping is slow and others wait for the lock.
+bool Heap::release_one_kept(std::size_t most) {
+  HeapGuard guard(lock);
+  if (kept_bytes <= most) return false;
+  Header** list = kept;
+  while (*list == nullptr) ++list;
+  Header* const header = *list;
+  *list = header->next_free;
+  kept_bytes -= header->mapped_bytes;
+  mapped -= header->mapped_bytes;
+  unmap_bytes(header, header->mapped_bytes);
+  return true;
+}
+
 }  // namespace
 
 void* arena_allocate(std::size_t bytes, std::size_t alignment) {
   return alignment > kHeaderBytes ? nullptr : g_objects.allocate(bytes);
 }
 void arena_free(void* pointer) { g_objects.release(pointer); }
+
+void arena_keep(void* pointer) { g_objects.release(pointer, true); }
+void* arena_take_kept(std::size_t bytes) { return g_objects.take_kept(bytes); }
+void arena_release_kept(std::size_t most) {
+  while (g_objects.release_one_kept(most)) {
+  }
+}
+std::size_t arena_kept_bytes() {
+  HeapGuard guard(g_objects.lock);
+  return g_objects.kept_bytes;
+}
 
 void* arena_allocate_secret(std::size_t bytes) { return g_secrets.allocate(bytes); }
 void arena_free_secret(void* pointer) { g_secrets.release(pointer); }

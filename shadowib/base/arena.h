@@ -12,6 +12,15 @@ namespace shadowib {
 void* arena_allocate(std::size_t bytes, std::size_t alignment = 16);
 void arena_free(void* pointer);
 
+// A block of more than 128 KiB is mapped by itself, so each of its pages is a fault when it is used the first time.
+// Kept instead of freed, it stays mapped for a request of the same size, which gets it with the bytes it had.
+void arena_keep(void* pointer);
+void* arena_take_kept(std::size_t bytes);  // nullptr: none of that size is kept
+// Unmaps kept blocks until no more than `most` bytes of them are left.
+void arena_release_kept(std::size_t most);
+// Mapped bytes of kept blocks.
+std::size_t arena_kept_bytes();
+
 // From now on `enter` is called before the lock is taken and `leave` after it was given back, by the same thread. A
 // checkpoint must not stop the thread in between, or whoever allocates while it stands waits for ever. Call while
 // there is one thread. A backend needs none: whoever calls it cannot be stopped.

@@ -51,6 +51,36 @@ TEST(Arena, AlignmentAndReuse) {
   arena_free(a);
 }
 
+TEST(Arena, KeepsBlocksForTheirSize) {
+  const std::size_t mapped = arena_mapped_bytes();
+  void* const large = arena_allocate(1 << 20);
+  void* const larger = arena_allocate(2 << 20);
+  const std::size_t whole = arena_mapped_bytes() - mapped;
+  ASSERT_GE(whole, std::size_t{3} << 20);
+  EXPECT_EQ(arena_take_kept(1 << 20), nullptr);
+  std::memset(large, 7, 1 << 20);
+  arena_keep(large);
+  arena_keep(larger);
+  EXPECT_EQ(arena_kept_bytes(), whole);
+  EXPECT_EQ(arena_mapped_bytes(), mapped + whole);
+  EXPECT_EQ(arena_take_kept(3 << 20), nullptr);
+  EXPECT_EQ(arena_take_kept(1 << 20), large);
+  EXPECT_EQ(static_cast<char*>(large)[5], 7) << "it is not cleared";
+  EXPECT_EQ(arena_take_kept(1 << 20), nullptr);
+  arena_keep(large);
+  arena_release_kept(whole);
+  EXPECT_EQ(arena_kept_bytes(), whole);
+  arena_release_kept(whole - 1);
+  EXPECT_LT(arena_kept_bytes(), whole);
+  EXPECT_GT(arena_kept_bytes(), 0u);
+  arena_release_kept(0);
+  EXPECT_EQ(arena_kept_bytes(), 0u);
+  EXPECT_EQ(arena_mapped_bytes(), mapped);
+  void* const small = arena_allocate(100);
+  arena_keep(small);
+  EXPECT_EQ(arena_kept_bytes(), 0u) << "the arena keeps such blocks anyway";
+}
+
 TEST(Arena, SecretsAreInNoImageAndWiped) {
   for (const std::size_t bytes : {100, 20000, 1 << 20}) {
     auto* p = static_cast<unsigned char*>(arena_allocate_secret(bytes));

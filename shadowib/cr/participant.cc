@@ -28,6 +28,7 @@ class VerbsParticipant final : public Participant {
     SHADOWIB_TRY(park_helper(5000));
     note_frontier();
     note_border();
+    BorderLog::release_kept();
     const int rc = g_backend.before_image != nullptr ? g_backend.before_image() : 0;
     if (rc != 0)
       return Status::of(Code::kRefused, rc, "backend %s cannot tell its memory from the program's: %s",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -11,10 +12,19 @@
 namespace shadowib {
 namespace {
 
-constexpr std::size_t kFirstChunk = 4096, kLargestChunk = 256 << 10;
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kHeaders = 96;  // before a chunk's entries: its own and the arena's
+constexpr std::size_t kFirstChunk = kPage, kLargestChunk = (256 << 10) + kPage;
 constexpr std::size_t kDefaultLimit = std::size_t{256} << 20;
 
 std::atomic<std::size_t> g_bytes{0};
+
+// Of a chunk and its headers that has room for `bytes` of them. Few sizes, so that one that is kept fits the next
+// request: a page for the headers, and an eighth of a power of two more or less.
+std::size_t size_for(std::size_t bytes) {
+  const std::size_t step = bytes > kLargestChunk ? std::bit_floor(bytes - kPage) / 8 : kPage;
+  return (bytes - kPage + step - 1) / step * step + kPage;
+}
 
 std::size_t size_of(std::uint32_t bytes) { return (sizeof(BorderLogEntry) + bytes + 15) & ~std::size_t{15}; }
 
@@ -37,18 +47,22 @@ struct alignas(16) BorderLog::Chunk {
 };
 
 BorderLog::Chunk* BorderLog::add_chunk(std::size_t bytes, std::size_t limit) {
-  // Powers of two with their headers, as the arena has them.
-  constexpr std::size_t kHeaders = sizeof(Chunk) + 64;
+  static_assert(kHeaders == sizeof(Chunk) + 64);
   const std::size_t usual =
       last_ == nullptr ? kFirstChunk : std::clamp(2 * (last_->capacity + kHeaders), kFirstChunk, kLargestChunk);
-  const std::size_t capacity = std::max(bytes, usual - kHeaders);
+  const std::size_t whole = std::max(size_for(std::max(bytes + kHeaders, kPage)), usual);
   std::size_t before = g_bytes.load();
   do {
-    if (limit < before || limit - before < capacity) return nullptr;
-  } while (!g_bytes.compare_exchange_weak(before, before + capacity));
-  auto* chunk = static_cast<Chunk*>(arena_allocate(sizeof(Chunk) + capacity));
+    if (limit < before || limit - before < whole) return nullptr;
+  } while (!g_bytes.compare_exchange_weak(before, before + whole));
+  const std::size_t capacity = whole - kHeaders;
+  auto* chunk = static_cast<Chunk*>(arena_take_kept(sizeof(Chunk) + capacity));
   if (chunk == nullptr) {
-    g_bytes -= capacity;
+    arena_release_kept(limit - before - whole);
+    chunk = static_cast<Chunk*>(arena_allocate(sizeof(Chunk) + capacity));
+  }
+  if (chunk == nullptr) {
+    g_bytes -= whole;
     return nullptr;
   }
   *chunk = {nullptr, capacity, 0, 0};
@@ -57,12 +71,12 @@ BorderLog::Chunk* BorderLog::add_chunk(std::size_t bytes, std::size_t limit) {
   return chunk;
 }
 
-void BorderLog::drop_first() {
+BorderLog::Chunk* BorderLog::remove_first() {
   Chunk* const gone = std::exchange(first_, first_->next);
   if (first_ == nullptr) last_ = nullptr;
   looked_at_ = nullptr;
-  g_bytes -= gone->capacity;
-  arena_free(gone);
+  g_bytes -= gone->capacity + kHeaders;
+  return gone;
 }
 
 BorderLogEntry* BorderLog::add(std::uint32_t number, std::uint32_t bytes, std::size_t limit) {
@@ -103,15 +117,18 @@ void BorderLog::trim(std::uint32_t number) {
       if (static_cast<std::int32_t>(entry.number - number) >= 0) return;
       chunk.begin += size_of(entry.bytes);
     }
-    drop_first();
+    arena_keep(remove_first());
   }
 }
 
 void BorderLog::clear() {
-  while (first_ != nullptr) drop_first();
+  while (first_ != nullptr) arena_free(remove_first());
+  if (bytes_in_use() == 0) release_kept();
 }
 
 std::size_t BorderLog::bytes_in_use() { return g_bytes.load(); }
+std::size_t BorderLog::bytes_kept() { return arena_kept_bytes(); }
+void BorderLog::release_kept() { arena_release_kept(0); }
 
 std::size_t parse_log_bytes(const char* text) {
   if (text == nullptr || *text < '0' || *text > '9') return kDefaultLimit;

@@ -1,6 +1,9 @@
 // The log of one queue pair's requests to another cluster (HostServices::log_add). It lies in memory that images
 // hold, and so survives a restart with its owner. A process's logs share the bound SHADOWIB_LOG_BYTES.
 //
+// Memory of more than 128 KiB that trim() frees is kept for the requests that follow, within that bound. It is
+// unmapped before an image is saved, and when the last log is cleared.
+//
 // Threads: calls for one log are under the backend's lock; the bound is for any thread.
 #pragma once
 
@@ -18,8 +21,9 @@ class BorderLog {
   BorderLog(const BorderLog&) = delete;
   BorderLog& operator=(const BorderLog&) = delete;
 
-  // Room for a request of `bytes` behind all others, its number and size set, the rest zero. Valid until it is
-  // trimmed. nullptr: the process's logs would become larger than `limit` bytes, or there is no memory.
+  // Room for a request of `bytes` behind all others: its number and size set, its bytes anything, the rest zero.
+  // Valid until it is trimmed. nullptr: the process's logs would become larger than `limit` bytes, or there is no
+  // memory.
   BorderLogEntry* add(std::uint32_t number, std::uint32_t bytes, std::size_t limit);
   // The entry behind `entry`; nullptr: the oldest one. nullptr at the end. In order, each call is short.
   const BorderLogEntry* next(const BorderLogEntry* entry) const;
@@ -29,12 +33,15 @@ class BorderLog {
 
   // The sum over all logs of the process, with the room that is free at their ends.
   static std::size_t bytes_in_use();
+  // Memory of trimmed entries that is mapped still.
+  static std::size_t bytes_kept();
+  static void release_kept();
 
  private:
   struct Chunk;
 
   Chunk* add_chunk(std::size_t bytes, std::size_t limit);
-  void drop_first();
+  Chunk* remove_first();
 
   Chunk *first_ = nullptr, *last_ = nullptr;
   mutable const Chunk* looked_at_ = nullptr;  // by next()

@@ -1,8 +1,15 @@
 #include "shadowib/objects/border_log.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <cstring>
+#include <deque>
+#include <random>
+#include <set>
 #include <vector>
+
+#include "shadowib/base/arena.h"
 
 namespace shadowib {
 namespace {
@@ -69,6 +76,108 @@ TEST(BorderLog, StaysBelowTheBoundOfAllLogs) {
   one.trim(i);
   EXPECT_NE(other.add(0, 300000, limit), nullptr);
   EXPECT_LE(BorderLog::bytes_in_use(), limit);
+}
+
+bool holds_only(const BorderLogEntry* entry, char byte) {
+  return entry->bytes == 0 ||
+         (entry->data()[0] == byte && std::memcmp(entry->data(), entry->data() + 1, entry->bytes - 1) == 0);
+}
+
+long faults() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+// A stream that fills its log again and again: pages are faults the first time only.
+TEST(BorderLog, UsesTrimmedMemoryAgain) {
+  constexpr std::uint32_t kBytes = 1 << 20, kCount = 30;
+  constexpr std::size_t kLimit = 32 << 20;
+  BorderLog log;
+  std::set<const BorderLogEntry*> places;
+  std::size_t mapped = 0;
+  std::uint32_t number = 0;
+  for (int round = 0; round < 4; ++round) {
+    const long before = faults();
+    for (std::uint32_t i = 0; i < kCount; ++i) {
+      BorderLogEntry* entry = log.add(number++, kBytes, kLimit);
+      ASSERT_NE(entry, nullptr);
+      std::memset(entry->data(), round, kBytes);
+      places.insert(entry);
+    }
+    if (round == 0) mapped = arena_mapped_bytes();
+    EXPECT_EQ(places.size(), kCount);
+    EXPECT_EQ(arena_mapped_bytes(), mapped);
+    if (round > 0) {
+      EXPECT_LT(faults() - before, kBytes / 4096) << "more pages than one message has";
+    }
+    log.trim(number);
+    EXPECT_EQ(log.next(nullptr), nullptr);
+    EXPECT_EQ(BorderLog::bytes_in_use(), 0u);
+    EXPECT_GE(BorderLog::bytes_kept(), std::size_t{kCount} * kBytes);
+  }
+}
+
+TEST(BorderLog, KeepsNoMoreThanItsBound) {
+  constexpr std::size_t kLimit = 24 << 20;
+  std::mt19937 random(20261130);
+  BorderLog logs[2];
+  struct Request {
+    const BorderLogEntry* entry;
+    char byte;
+  };
+  std::deque<Request> requests[2];
+  std::uint32_t next[2] = {};
+  std::size_t most = 0;
+  for (int step = 0; step < 4000; ++step) {
+    const auto which = random() % 2;
+    const std::uint32_t below = 1u << (4 + random() % 18);
+    const auto bytes = static_cast<std::uint32_t>(random() % below);
+    BorderLogEntry* entry = logs[which].add(next[which], bytes, kLimit);
+    if (entry != nullptr) {
+      const auto byte = static_cast<char>(random());
+      std::memset(entry->data(), byte, bytes);
+      requests[which].push_back({entry, byte});
+      ++next[which];
+    }
+    ASSERT_LE(BorderLog::bytes_in_use() + BorderLog::bytes_kept(), kLimit);
+    most = std::max(most, BorderLog::bytes_kept());
+    if (entry == nullptr || random() % 64 == 0) {
+      auto& trimmed = requests[random() % 2];
+      const auto left = trimmed.empty() ? 0 : random() % trimmed.size();
+      while (trimmed.size() > left) {
+        const auto [there, byte] = trimmed.front();
+        ASSERT_TRUE(holds_only(there, byte));
+        trimmed.pop_front();
+      }
+      const auto of = &trimmed - requests;
+      logs[of].trim(next[of] - static_cast<std::uint32_t>(trimmed.size()));
+    }
+  }
+  EXPECT_GT(most, kLimit / 4);
+  for (BorderLog& log : logs) log.trim(next[&log - logs]);
+  EXPECT_NE(logs[0].add(next[0], kLimit / 8 * 7, kLimit), nullptr) << "what is kept has to make room";
+  EXPECT_LE(BorderLog::bytes_in_use() + BorderLog::bytes_kept(), kLimit);
+}
+
+TEST(BorderLog, GivesBackWhatItKept) {
+  const std::size_t mapped = arena_mapped_bytes();
+  for (const bool is_for_image : {true, false}) {
+    BorderLog log, other;
+    ASSERT_NE(other.add(0, 10, kMuch), nullptr);
+    for (std::uint32_t i = 0; i < 8; ++i) ASSERT_NE(log.add(i, 1 << 20, kMuch), nullptr);
+    log.trim(8);
+    EXPECT_GE(BorderLog::bytes_kept(), std::size_t{8} << 20);
+    if (is_for_image) {
+      BorderLog::release_kept();
+    } else {
+      ASSERT_NE(log.add(8, 1 << 20, kMuch), nullptr);
+      log.clear();
+      other.clear();
+    }
+    EXPECT_EQ(BorderLog::bytes_kept(), 0u);
+    EXPECT_LE(arena_mapped_bytes(), mapped + (1 << 20));  // a small entry has had a chunk of the arena's
+  }
 }
 
 TEST(BorderLog, ReadsItsBound) {
