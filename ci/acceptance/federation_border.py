@@ -1,5 +1,9 @@
 """FED_BORDER: pairs whose ends are in two clusters. Nothing leaves before CLC 1; each cluster is checkpointed alone while messages cross; what a
-CLC's number forces is taken by itself; a set of the whole job restarts with its borders. Every byte is checked by the pair."""
+CLC's number forces is taken by itself; a set of the whole job restarts with its borders; images hold no memory that logs keep for later. Every byte is checked by the pair."""
+import os
+import pathlib
+import signal
+
 from common import Case, Line, check, main
 from federation_clusters import Federation
 from jobs import Job, free_port, listening, wait_for
@@ -77,6 +81,30 @@ def to_the_end(case: Case) -> str:
     return f"{taken} CLCs asked for meanwhile"
 
 
+def images(case: Case) -> str:
+    """A log that was begun anew has little in it and keeps the rest of its memory: an image has no more than what is in it, and the program's 82 MiB."""
+    mib = 1 << 20
+    fed = Across(case, ((mib, 4),), ENDLESS)
+    b = next(m["pid"] for m in fed.status()["members"] if m["cluster"] == "B")
+    wait_for("a log to be begun anew", lambda: "is begun anew" in (case.work / "shadowib.log").read_text(errors="replace"), 120)
+
+    def nearly_empty() -> int | None:
+        os.kill(b, signal.SIGSTOP)  # A soon waits for B
+        if (used := fed.cluster("A")["log_bytes"]) < 64 * mib:
+            return used
+        os.kill(b, signal.SIGCONT)
+        return None
+    used = wait_for("a log that is nearly empty", nearly_empty, 120, 0.1)
+    fed.take("A")
+    path = pathlib.Path(next(s for s in reversed(fed.sets()) if s["cluster"] == "A")["path"])
+    size = sum(image.stat().st_size for image in path.glob("*.img"))
+    os.kill(b, signal.SIGCONT)
+    fed.await_traffic("A", "B")
+    fed.check_alive()
+    check(size < used + 128 * mib, f"an image of {size / mib:.0f} MiB, {used / mib:.0f} of the log")
+    return f"an image of {size / mib:.0f} MiB, {used / mib:.0f} of the log"
+
+
 def run() -> int:
     line = Line("federation_border", __doc__)
     if not line.quick:
@@ -84,6 +112,7 @@ def run() -> int:
     line.case("large messages", across(((1 << 20, 4),)))
     line.case("whole job", whole)
     line.case("to the end", to_the_end)
+    line.case("images", images)
     return line.finish()
 
 
