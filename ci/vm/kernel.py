@@ -16,7 +16,7 @@ import newc
 
 # What a guest needs, in the order of loading; what these depend on is found by depmod. rxe asks for crc32 by name, which no
 # dependency tells.
-MODULES = ("virtio_pci 9pnet_virtio 9p virtio_net veth dummy crc32_generic crc32-pclmul crc32c-intel crc32c_generic "
+MODULES = ("virtio_pci 9pnet_virtio 9p virtio_net veth bridge dummy crc32_generic crc32-pclmul crc32c-intel crc32c_generic "
            "ib_uverbs ib_umad rdma_ucm rdma_rxe unix_diag").split()
 NFS_MODULES = "nfsd nfsv4".split()  # beside these, of guests with a shared directory
 NEWEST = "linux-image-amd64"  # depends on the newest kernel's package
