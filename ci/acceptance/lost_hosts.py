@@ -66,15 +66,16 @@ class NearJob(Job):
     """Pairs of shadowib-pingpong, a server on each host that is no spare and its client on the next: every message has its number, and is
     checked byte by byte. They end by themselves after `restarts`."""
 
-    def __init__(self, case: Case, hosts: Hosts, store: str, restarts: int, spares: str = SPARE):
-        super().__init__(case, "pairs")
+    def __init__(self, case: Case, hosts: Hosts, store: str, restarts: int, spares: str = SPARE, backend: str = "ib2tcp"):
+        super().__init__(case, "pairs", backend=backend)
         self.hosts, self.store = hosts, store
         # Copies and parities are of files, whatever is in them.
         self.environment["SHADOWIB_COMPRESS"] = {"mem:mirror": "zstd", "mem:xor": "lz4", "mem:rs:2": "zstd"}.get(store, "none")
         names = [name for name in hosts.names if name not in spares]
         for number, name in enumerate(names):
             port = 7000 + number
-            words = ["-p", str(port), "-s", "20000", "-w", "4", "-n", "50", "--progress", "--restarts", str(restarts)]
+            words = ["-p", str(port), "-s", "20000", "-w", "4", "-n", "50", "--progress", "--restarts", str(restarts),
+                     *(["--gid-idx", "1"] if backend == "verbs" else [])]
             self.start_at(name, f"server{number}", ["--server", *words])
             wait_for(f"the server on port {port}", lambda name=name, port=port: hosts.listens(name, port), 60)
             self.start_at(names[(number + 1) % len(names)], f"client{number}", [f"10.77.4.{number + 1}", *words])
@@ -83,7 +84,7 @@ class NearJob(Job):
         self.where = {member.index: self.host_of(member.pid) for member in self.members()}
 
     def start_at(self, name: str, role: str, words: list[str]):
-        run = [self.shadowib, "run", "--job", self.name, "--dir", str(self.directory), "--backend", "ib2tcp", "--store", self.store, "--near",
+        run = [self.shadowib, "run", "--job", self.name, "--dir", str(self.directory), "--backend", self.backend, "--store", self.store, "--near",
                str(self.hosts.place), "--", self.case.line.program("shadowib-pingpong"), *words]
         self.programs.append(self._spawn(role, self.hosts.at(name, run)))
 

@@ -20,8 +20,8 @@ LONGEST_S = 2.5  # into a checkpoint: beyond the end of most
 class StormJob(NearJob):
     """Its sets have any scheme of one tier. It goes on until it is killed: a restart from an older set counts anew."""
 
-    def __init__(self, case: Case, hosts: Hosts):
-        super().__init__(case, hosts, f"{hosts.tier}:mirror", restarts=1_000_000, spares="")
+    def __init__(self, case: Case, hosts: Hosts, backend: str):
+        super().__init__(case, hosts, f"{hosts.tier}:mirror", restarts=1_000_000, spares="", backend=backend)
 
     def start_checkpoint(self, at: str, store: str, save: str, compress: str) -> subprocess.Popen:
         words = [self.shadowib, "checkpoint", self.name, "--dir", str(self.directory), "--timeout", "120", "--store", store, "--near",
@@ -34,14 +34,14 @@ class StormJob(NearJob):
         return max(listed, key=lambda entry: entry["number"], default=None)
 
 
-def a_round(job: StormJob, rng: random.Random, number: int) -> str:
+def a_round(job: StormJob, rng: random.Random, number: int, longest_s: float) -> str:
     names, tier, before = job.hosts.names, job.hosts.tier, job.newest()
     scheme, at = rng.choice([scheme for scheme, losses in SURVIVES.items() if losses < len(names)]), rng.choice(names)
     after = before is None or rng.random() < 0.4
     # The newest set may be the one before.
     most = SURVIVES[scheme] if after else min(SURVIVES[scheme], SURVIVES[before["store"].split(":", 1)[1]])
     lost = "".join(rng.sample(names, rng.randint(1, most)))
-    save, compress, moment = rng.choice(("stopped", "forked")), rng.choice(("none", "lz4", "zstd")), rng.uniform(0, LONGEST_S)
+    save, compress, moment = rng.choice(("stopped", "forked")), rng.choice(("none", "lz4", "zstd")), rng.uniform(0, longest_s)
     text = f"{number}: {scheme}, {save}, {compress}, asked for on {at}; {lost} lost {'after it' if after else f'{moment:.2f} s into it'}"
     job.case.note(text)
     command = job.start_checkpoint(at, f"{tier}:{scheme}", save, compress)
@@ -66,9 +66,9 @@ def a_round(job: StormJob, rng: random.Random, number: int) -> str:
     return "new" if before is None or newest["number"] > before["number"] else "old"
 
 
-def storm(case: Case, tier: str, names: str, rounds: int) -> str:
-    job, rng = StormJob(case, Hosts(case, tier, names)), case.random()
-    sets = [a_round(job, rng, number) for number in range(rounds)]
+def storm(case: Case, tier: str, names: str, rounds: int, backend: str = "ib2tcp", longest_s: float = LONGEST_S) -> str:
+    job, rng = StormJob(case, Hosts(case, tier, names), backend), case.random()
+    sets = [a_round(job, rng, number, longest_s) for number in range(rounds)]
     job.await_progress()
     job.kill()
     return f"{rounds} rounds on {len(names)} hosts, {job.count} members; {sets.count('new')} times the new set, {sets.count('old')} times the one before"
