@@ -29,6 +29,7 @@ class Storm:
     longest_pause: float = 0.3  # seconds between checkpoints
     time_out: int = 60          # seconds that a checkpoint may take; more is a fault
     sets_kept: int = 2
+    incremental: bool = False
 
 
 def backend(name: str) -> dict:
@@ -45,8 +46,9 @@ class Driver:
         self.area = case.work / "area"
         self.area.mkdir()
         first = backend(storm.where[0])
-        self.job = Job(case, "storm", environment=first, backend=first["SHADOWIB_BACKEND"])
-        self.checkpoints = self.restarts = 0
+        how = {"SHADOWIB_INCREMENTAL": "1"} if storm.incremental else {}
+        self.job = Job(case, "storm", environment=first | how, backend=first["SHADOWIB_BACKEND"])
+        self.checkpoints = self.restarts = self.with_packs = 0
         self.refusals: list[str] = []
 
     def start(self):
@@ -112,6 +114,7 @@ class Driver:
             raise Failure(f"checkpoint exited with {result.returncode}: {result.stderr.strip()}\n{self.said()}")
         self.checkpoints += 1
         self.job.sets.append(result.stdout.strip().splitlines()[-1])
+        self.with_packs += any(pathlib.Path(self.job.sets[-1]).glob("member-*.pages"))  # of a set before
         return True
 
     def kill_and_restart(self) -> bool:
@@ -194,6 +197,10 @@ def run_storm(case: Case, storm: Storm) -> str:
                 failure = Failure(f"{row['dropped']} messages of unreliable transports were dropped")
     elif failure is None:
         failure = Failure("a process has left no report")
+    if storm.incremental:
+        row["with packs"] = driver.with_packs
+        if failure is None and driver.with_packs != driver.checkpoints - 1:
+            failure = Failure("not every set but the first takes from the one before")
     text = "\n".join([f"seed {seed}", table([row]), *(f"  refused: {reason}" for reason in sorted(set(driver.refusals)))])
     if failure is not None:
         raise Failure(f"{failure}\n{text}")
