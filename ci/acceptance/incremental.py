@@ -17,17 +17,24 @@ MOST_PACKS = 64
 class Changing:
     """A job of one process whose memory changes when it is told to."""
 
-    def __init__(self, case: Case, mebibytes: int, how: str, words: tuple = ()):
+    members = 1
+    anew = 0  # bytes at most that a restart makes anew, for the next set to write
+
+    def __init__(self, case: Case, mebibytes: int, how: str, words: tuple = (), backend: str = "ib2tcp"):
         self.case, self.log = case, case.work / "member.log"
-        self.job = Job(case, "changing", environment={"SHADOWIB_LOG": f"debug:{self.log}", "SHADOWIB_SAVE": how})
+        self.job = Job(case, "changing", backend=backend, environment={"SHADOWIB_LOG": f"debug:{self.log}", "SHADOWIB_SAVE": how})
         self.pages = mebibytes * MIB // 4096
         self.program = self.job.start("changing", [case.line.program("ci_changes"), str(mebibytes), *words])
         wait_for("the process to fill its memory", lambda: "ready" in self.program.text() or self.program.ended(), 300)
         check(not self.program.ended(), self.program.text())
 
+    def place_for(self, _order: str) -> pathlib.Path:
+        return self.case.work
+
     def order(self, what: str):
-        (self.case.work / what).touch()
-        wait_for(f"the program to obey {what}", lambda: not (self.case.work / what).exists() or self.program.ended(), 300, 0.002)
+        file = self.place_for(what) / what
+        file.touch()
+        wait_for(f"the program to obey {what}", lambda: not file.exists() or self.program.ended(), 300, 0.002)
         check(not self.program.ended(), self.program.text())
 
     def checkpoint(self, kill: bool = False, incremental: bool = True) -> pathlib.Path:
@@ -47,7 +54,7 @@ class Changing:
 
     def restart(self):
         self.program = self.job.restart()
-        wait_for("the restarted member", lambda: self.job.check_running() or len(self.job.members()) == 1, 120)
+        wait_for("the restarted member", lambda: self.job.check_running() or len(self.job.members()) == self.members, 120)
         before = self.job.output().count("is right")
         self.order("check")
         check(self.job.output().count("is right") == before + 1, self.job.output()[-2000:])
@@ -55,7 +62,29 @@ class Changing:
     def finish(self):
         (self.case.work / "finish").touch()
         self.job.finish(300)
-        check(f"all of {self.pages} pages are right" in self.job.output(), self.job.output()[-2000:])
+        check(self.job.output().count(f"all of {self.pages} pages are right") == self.members, self.job.output()[-2000:])
+
+
+class WrittenByPeer(Changing):
+    """Member 0 changes nothing: a peer with the same memory writes it, by the device."""
+
+    members = 2
+    anew = 7 * MIB  # libraries of the device, and what they hold: 4.5 MiB on Soft-RoCE
+
+    def __init__(self, case: Case, mebibytes: int, how: str, backend: str):
+        super().__init__(case, mebibytes, how, ("written", str(case.work)), backend)
+        self.job.place = case.work / "writer"
+        self.job.place.mkdir()
+        writer = self.job.start("writer", [case.line.program("ci_changes"), str(mebibytes), "writes", str(case.work)])
+        both = (self.program, writer)
+        wait_for("the two to connect", lambda: self.job.check_running() or all("connected" in program.text() for program in both), 300)
+
+    def place_for(self, order: str) -> pathlib.Path:
+        return self.case.work / "writer" if order == "change" else self.case.work
+
+    def finish(self):
+        (self.case.work / "writer" / "finish").touch()
+        super().finish()
 
 
 def image_of(path: pathlib.Path) -> pathlib.Path:
@@ -66,8 +95,8 @@ def packs_of(path: pathlib.Path) -> list[pathlib.Path]:
     return sorted(path.glob("member-0.*.pages"))
 
 
-def in_a_row(case: Case, mebibytes: int, rounds: int, restarts: int, how: str) -> str:
-    changing = Changing(case, mebibytes, how)
+def in_a_row(case: Case, mebibytes: int, rounds: int, restarts: int, how: str, make=Changing) -> str:
+    changing = make(case, mebibytes, how)
     changed = changing.pages * 4096 / 100
     whole = os.path.getsize(image_of(changing.checkpoint()))
     sizes, most = [], 0
@@ -85,9 +114,9 @@ def in_a_row(case: Case, mebibytes: int, rounds: int, restarts: int, how: str) -
     check(sizes[0] <= limit, f"{sizes[0] / MIB:.2f} MiB are written of {changed / MIB:.2f} MiB that changed")
     # None writes more, however many there have been: in the end hardly any page lies beside the one before it.
     worst, mean = max(sizes), statistics.mean(sizes)
-    check(worst <= limit, f"{worst / MIB:.2f} MiB are written of {changed / MIB:.2f} MiB that changed: {[f'{size / MIB:.1f}' for size in sizes]}")
+    check(worst <= limit + changing.anew, f"{worst / MIB:.2f} MiB are written of {changed / MIB:.2f} MiB that changed: {[f'{size / MIB:.1f}' for size in sizes]}")
     check(most <= MOST_PACKS, f"{most} packs of one image")
-    kept = sum(file.stat().st_blocks * 512 for file in path.iterdir())
+    kept = sum(file.stat().st_blocks * 512 for file in path.glob("member-0.*"))
     check(kept <= 2 * whole + rounds * MIB, f"the newest set takes {kept / MIB:.0f} MiB, an image {whole / MIB:.0f}")
     lost = packs_of(path)[0]
     lost.rename(case.work / "lost")
