@@ -23,7 +23,7 @@ LINES = {
     "MW": "task_farms", "MW4": "farm_checkpoints", "MW5": "farm_recovery", "MW7": "farm_speed", "MW8": "farm_programs", "MW9": "farm_hosts",
     "MW11": "disposable_clients",
     "MW_FIGURES": "farm_figures",
-    "S1": "lost_hosts", "S2": "store_choice", "S3": "copy_speed", "S4": "store_faults", "S6": "flush", "S7": "own_interval", "S9": "store_storm", "V4": "many",
+    "S1": "lost_hosts", "S2": "store_choice", "S3": "copy_speed", "S4": "store_faults", "S6": "flush", "S7": "own_interval", "S9": "store_storm", "S9_VM": "store_vm", "V4": "many",
 }
 STATE = ROOT / "build" / "acceptance" / "state.json"
 TIMEOUT_S = 4 * 3600  # of one line
