@@ -34,6 +34,11 @@ class Apart:
     def places_to_meet(self) -> list[str]:
         return [f"{self.hosts.address(role)}:{free_port()}" for role in self.ACCEPTS]
 
+    def kill(self, *clusters: str):
+        """All at once: one that sees another one end before itself says so, where its next life writes what it has had."""
+        self.hosts.kill([role for cluster in clusters for role in self.ROLES[cluster]])
+        super().kill(*clusters)
+
     def recover(self, *options: str, fault: str = "") -> Program:
         dead = {m["cluster"] for m in self.status()["members"] if not m["alive"]}
         hosts = ",".join(f"{role}:1" for cluster, roles in self.ROLES.items() if cluster in dead for role in roles)
