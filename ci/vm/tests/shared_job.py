@@ -10,7 +10,7 @@ import time
 NODE = int(os.environ["SHADOWIB_VM_NODE"])
 TOP = pathlib.Path(os.environ["SHADOWIB_VM_SHARED"])
 BIN = pathlib.Path(sys.argv[1])
-PATIENCE_S = 90
+PATIENCE_S = 600  # until a hang is told. These clocks go on while the guest waits for a processor, at a load of 20 most of the time
 DEPTH = 8
 NOT_FOUND = 3
 
