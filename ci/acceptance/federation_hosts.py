@@ -35,15 +35,19 @@ class Apart:
         return [f"{self.hosts.address(role)}:{free_port()}" for role in self.ACCEPTS]
 
     def kill(self, *clusters: str):
-        """All at once: one that sees another one end before itself says so, where its next life writes what it has had."""
+        """All at once, whatever has started them."""
         self.hosts.kill([role for cluster in clusters for role in self.ROLES[cluster]])
         super().kill(*clusters)
+        for program in self.begun:  # as one may that sees another one end
+            if any(program.role in self.ROLES[cluster] for cluster in clusters):
+                with open(program.output, "a", encoding="ascii") as output:
+                    output.write("another process has ended, and this one in its last moments has said so\n")
 
     def recover(self, *options: str, fault: str = "") -> Program:
+        """Files are rolled back: what a process has said when it saw another one end has to go."""
         dead = {m["cluster"] for m in self.status()["members"] if not m["alive"]}
         hosts = ",".join(f"{role}:1" for cluster, roles in self.ROLES.items() if cluster in dead for role in roles)
-        return super().recover("--hosts", hosts, "--rsh", self.agent, *options, fault=fault)
-
+        return super().recover("--hosts", hosts, "--rsh", self.agent, "--files", "roll-back", *options, fault=fault)
 
     def tend(self, cluster: str) -> Program:
         hosts = ",".join(f"{name}:1" for name in (*self.ROLES[cluster], SPARE))
