@@ -60,6 +60,7 @@ struct Statistics {
   Tally<std::uint64_t> frames_sent, frames_received, acks_sent, rnr_naks, links_lost, frames_refused,
       handshakes_refused, links_held;
   std::atomic<std::uint64_t> helper_turns{0};
+  std::atomic<std::uint64_t> naps{0};  // of the helper, while the program polls
 };
 
 class Engine {

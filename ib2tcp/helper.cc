@@ -1,9 +1,10 @@
 // Who drives the engine when: the program's own polls, or the helper thread the shim lends.
 //
 // Two drivers on one socket cost thirty times the latency of one, so a program that polls keeps the
-// helper out: it naps in slices of up to a millisecond and only looks whether there still are polls. When
-// there are none, or the program arms a completion queue (it is going to sleep), the helper takes over and sleeps in
-// epoll until something arrives. A polling program that finds it there asks it out once.
+// helper out: it naps and only looks whether there still are polls. The longer there have been some, the longer it
+// naps: docs/internals/decisions/helper-naps.md. When there are no polls, or the program arms a completion
+// queue (it is going to sleep), the helper takes over and sleeps in epoll until something arrives. A polling program
+// that finds it there asks it out once.
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -15,7 +16,9 @@
 namespace shadowib::ib2tcp {
 namespace {
 
-constexpr std::int64_t kShortestNapNs = 50'000, kLongestNapNs = 1'000'000;
+constexpr std::int64_t kShortestNapNs = 50'000, kLongestNapNs = 8'000'000;
+constexpr std::int64_t kLongNapNs = 1'000'000;  // also soon after polls began
+constexpr std::int64_t kPartOfPolling = 8;      // a nap takes one such part of the time since then
 // Empty polls since a queue was last armed, after which the helper is asked out; a program about to sleep polls only
 // once or twice. Those that move something count, too: two programs that answer each other at once have few others.
 constexpr std::uint32_t kPollsToYield = 16;
@@ -84,7 +87,9 @@ void Engine::hear_bell() {
 void Engine::nap_while_polled() {
   std::uint32_t word = nap_word_.load();
   helper_.store(kNapping);
-  for (std::int64_t slice = kShortestNapNs; !wake_.load(); slice = std::min(slice * 2, kLongestNapNs)) {
+  std::int64_t slice = kShortestNapNs;
+  for (const std::int64_t began = monotonic_ns(); !wake_.load();) {
+    statistics.naps.fetch_add(1, std::memory_order_relaxed);
     std::uint32_t before = polls_.load(std::memory_order_relaxed);
     futex_wait(&nap_word_, word, slice);
     std::uint32_t after = polls_.load(std::memory_order_relaxed);
@@ -92,6 +97,7 @@ void Engine::nap_while_polled() {
     // Polls at the start of a long slice say nothing about now.
     futex_wait(&nap_word_, word, kShortestNapNs);
     if (nap_word_.load() != word || polls_.load(std::memory_order_relaxed) == after) break;
+    slice = std::min({slice * 2, kLongestNapNs, std::max(kLongNapNs, (monotonic_ns() - began) / kPartOfPolling)});
   }
   helper_.store(kAwake);
   yield_.store(false);

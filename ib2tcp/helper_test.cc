@@ -224,5 +224,19 @@ TEST_F(Helper, IsAskedOutByPollsThatMoveSomething) {
   engine_->outstanding.add(-1);
 }
 
+// Each millisecond was two wake-ups, for as long as a program polled.
+TEST_F(Helper, LooksSeldomAtAProgramThatGoesOnPolling) {
+  constexpr std::int64_t kPolledNs = 400'000'000;
+  constexpr std::uint64_t kMostNaps = 100;  // some 70: 13 in 8 ms, 18 to 64 ms, then each 8 ms; 400 otherwise
+  std::thread helper([this] { engine_->progress(-1); });
+  engine_->outstanding.add(1);
+  const std::uint64_t before = engine_->statistics.naps;
+  for (const std::int64_t end = monotonic_ns() + kPolledNs; monotonic_ns() < end;) engine_->poll_turn(false);
+  EXPECT_LE(engine_->statistics.naps - before, kMostNaps);
+  engine_->wake();
+  helper.join();
+  engine_->outstanding.add(-1);
+}
+
 }  // namespace
 }  // namespace shadowib::ib2tcp

@@ -78,7 +78,7 @@ def restarted(case, setup: Setup) -> tuple[MpiJob, object]:
 
 
 def ends_for_all(case, job: MpiJob, restart, why: str):
-    job._wait(restart, 120)
+    job._wait(restart, 300)
     check(restart.process.returncode == A_PROCESS_FAILED, f"restart exited with {restart.process.returncode}:\n{restart.text()[-2000:]}")
     check("checksum" not in restart.text(), "a rank came to its end")
     check(not job.members(), "a rank has outlived the job")
