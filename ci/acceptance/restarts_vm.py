@@ -28,6 +28,7 @@ unsignaled_messages_before_a_hold
 a_peer_that_may_not_be_written_to
 """
 ACROSS_SAMPLE = """
+of_unsignaled_writes_one_in_four_is_completed
 a_group_from_a_device_to_ib2tcp
 a_device_that_is_looked_for_afterwards
 as_many_reads_as_there_were
