@@ -45,7 +45,8 @@ class Hosts(Spaces):
 
     def at(self, name: str, argv: list[str]) -> list[str]:
         domain = f"export SHADOWIB_DOMAIN={name}; " if self.machines else ""
-        return super().at(name, ["unshare", "--mount", "--uts", "sh", "-c",
+        # --ipc: one that is new and that nobody has used may be anybody's, also of another program on this machine.
+        return super().at(name, ["unshare", "--mount", "--uts", "--ipc", "sh", "-c",
                                  f'hostname {name}; mount --bind {self.own(name)} {self.place}; {domain}exec "$@"', "sh", *argv])
 
     def lose(self, names: str):
@@ -211,7 +212,7 @@ class NearLammps(NearJob):
         # What mpirun starts its daemons with: words after the host's name are for a shell there.
         agent = case.work / "agent"
         begin = f"hostname $host; mount --bind {hosts.case.work}/{hosts.tier}-of-$host {hosts.place}; export SHADOWIB_DOMAIN=$host"
-        agent.write_text(f'#!/bin/sh\nhost=$1; shift\nexec ip netns exec shadowib-{os.getpid()}-$host unshare --mount --uts '
+        agent.write_text(f'#!/bin/sh\nhost=$1; shift\nexec ip netns exec shadowib-{os.getpid()}-$host unshare --mount --uts --ipc '
                          f'sh -c "{begin}; exec $*"\n')
         agent.chmod(0o755)
         path = PATHS["ucx rc"]

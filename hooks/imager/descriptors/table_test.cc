@@ -179,6 +179,49 @@ TEST(Table, ChildrenAreSomeThereMayBe) {
   EXPECT_EQ(fault([](Table* t) { t->children[0].wait_status = SIGTERM; }), Code::kOk);
 }
 
+// A restart would refuse such a set for ever: one IPC namespace cannot be that of two pid namespaces.
+TEST(Table, IdsOfSystemVAreOfOnePidNamespace) {
+  const auto judged = [](std::uint64_t processes, const std::function<void(Table*)>& share) {
+    std::map<std::uint32_t, std::string> encoded;
+    for (std::uint32_t member : {0, 1}) {
+      Table table;
+      table.member = member;
+      table.pid = 77;
+      table.kernel = "one";
+      table.processes = member == 0 ? 5 : processes;
+      share(&table);
+      encode_table(table, &encoded[member]);
+    }
+    const Status matched = match_descriptors(encoded);
+    std::map<std::uint32_t, std::string> duties;
+    return matched.ok() ? assign_shared_memory(encoded, &duties) : matched;
+  };
+  const std::function<void(Table*)> shares[] = {
+      [](Table* t) { t->queues.push_back({.space = 1, .id = 4, .capacity = 16384, .messages = {}}); },
+      [](Table* t) {
+        t->semaphores.push_back({.space = 1, .id = 4, .semaphores = {{5, 0, 0}}});
+      },
+      [](Table* t) {
+        Segment s;
+        s.kind = SegmentKind::kSystemV;
+        s.space = 1;
+        s.id = 4;
+        s.inode = 4;
+        s.bytes = 4096;
+        s.low = 0;
+        s.exact = 1;
+        t->segments.push_back(s);
+      },
+  };
+  for (const auto& share : shares) {
+    EXPECT_EQ(judged(5, share).text(), std::string());
+    const Status refused = judged(6, share);
+    EXPECT_EQ(refused.code(), Code::kRefused);
+    EXPECT_NE(std::string(refused.text()).find("members 0 and 1 share System V"), std::string::npos)
+        << refused.text();
+  }
+}
+
 TEST(Table, SemaphoresAndQueues) {
   Table table, read;
   table.pid = 77;

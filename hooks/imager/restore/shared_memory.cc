@@ -62,9 +62,8 @@ Status judge_together(const std::vector<SegmentHolder>& holders, const std::set<
   bind_holders(holders, first_parted(here, &parted));
   SHADOWIB_TRY(parted);
   for (const SegmentHolder& h : holders)
-    if (is_system_v(h.segment()) && h.table->processes != holders.front().table->processes)
-      return Status::of(Code::kRefused, 0, "members %u and %u share memory (%s) and were in different pid namespaces",
-                        holders.front().table->member, h.table->member, describe_segment(h.segment()).c_str());
+    if (is_system_v(h.segment()))  // of a set that an earlier version took
+      SHADOWIB_TRY(descriptors::judge_id_holders(*holders.front().table, *h.table, describe_segment(h.segment())));
   return {};
 }
 

@@ -161,15 +161,15 @@ void bind(const SystemVHolders<T>& all, std::string (*describe)(const T&), const
     }
 }
 
-// Ids of one pid namespace are made in one IPC namespace.
+// Of a set that an earlier version took: a checkpoint refuses it now.
 template <typename T>
 void judge_namespaces(const SystemVHolders<T>& all, std::string (*describe)(const T&),
                       const std::function<void(const Status&)>& obstacle) {
   for (const auto& [key, holders] : all)
-    for (const auto& holder : holders)
-      if (holder.first->processes != holders.front().first->processes)
-        obstacle(Status::of(Code::kRefused, 0, "members %u and %u share %s and were in different pid namespaces",
-                            holders.front().first->member, holder.first->member, describe(*holder.second).c_str()));
+    for (const auto& [table, object] : holders)
+      if (Status status = descriptors::judge_id_holders(*holders.front().first, *table, describe(*object));
+          !status.ok())
+        obstacle(status);
 }
 
 }  // namespace

@@ -91,8 +91,12 @@ struct SystemVObjects {
   SystemVHolders<MessageQueue> queues;
 };
 SystemVObjects collect_system_v(const Tables& tables);
-// kRefused names an object that a process outside the set uses, too.
+// kRefused names an object that a process outside the set uses, too, or that no restart could give to all its
+// members.
 Status judge_system_v(const Tables& tables);
+// kRefused: two members that share `what`, which has a System V id, are in different pid namespaces. A restart makes
+// an IPC namespace for each of those.
+Status judge_id_holders(const Table& first, const Table& other, const std::string& what);
 // As the one tells who can see it, else as far as anyone has it mapped.
 std::uint64_t segment_bytes(const std::vector<SegmentHolder>& holders);
 

@@ -65,6 +65,9 @@ Status assign_shared_memory(const std::map<std::uint32_t, std::string>& encoded,
     if (!table.segments.empty()) (*duties)[member] = neighbours[table.kernel];
   for (const auto& [key, holders] : collect_segments(tables)) {
     SHADOWIB_TRY(judge_attachments(holders));
+    for (const SegmentHolder& h : holders)
+      if (h.segment().kind == SegmentKind::kSystemV)
+        SHADOWIB_TRY(judge_id_holders(*holders.front().table, *h.table, describe_segment(h.segment())));
     const auto writer = std::min_element(holders.begin(), holders.end(), [](const auto& a, const auto& b) {
       return a.segment().low < b.segment().low;  // the first of equals, and members ascend
     });

@@ -23,7 +23,25 @@ Status judge_user(const Tables& tables, const Table& member, std::int32_t user, 
                     what.c_str(), member.pid, member.member, user);
 }
 
+template <typename T>
+Status judge_holders(const SystemVHolders<T>& all, std::string (*describe)(const T&)) {
+  for (const auto& [key, holders] : all)
+    for (const auto& [table, object] : holders)
+      SHADOWIB_TRY(judge_id_holders(*holders.front().first, *table, describe(*object)));
+  return {};
+}
+
 }  // namespace
+
+Status judge_id_holders(const Table& first, const Table& other, const std::string& what) {
+  if (first.processes == other.processes) return {};
+  return Status::of(
+      Code::kRefused, 0,
+      "members %u and %u share %s and are in different pid namespaces, where a restart could not give it "
+      "to both; run them in one pid namespace, or each with an IPC namespace of its own. If it is not the "
+      "job's, remove it (ipcrm)",
+      first.member, other.member, what.c_str());
+}
 
 SystemVObjects collect_system_v(const Tables& tables) {
   SystemVObjects all;
@@ -45,7 +63,9 @@ Status judge_system_v(const Tables& tables) {
       for (const std::int32_t user : {q.sender, q.receiver})
         SHADOWIB_TRY(judge_user(tables, table, user, describe_queue(q)));
   }
-  return {};
+  const SystemVObjects all = collect_system_v(tables);
+  SHADOWIB_TRY(judge_holders(all.semaphores, describe_semaphores));
+  return judge_holders(all.queues, describe_queue);
 }
 
 }  // namespace shadowib::descriptors
