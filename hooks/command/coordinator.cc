@@ -370,9 +370,13 @@ Status CheckpointDrive::publish_end(const Fields& outcome) {
 Status CheckpointDrive::tell_to_end(const Fields& outcome, const CheckpointReport& report) {
   const EndingSignalsWait wait;
   if (options_.at_kill) options_.at_kill(report);
-  if (const Status status = publish_end(outcome); !status.ok())
-    return Status::of(Code::kIo, 0, "%.150s is committed, but the job goes on: it could not be told to end: %.150s",
-                      report.set_path.c_str(), status.text());
+  if (const Status status = publish_end(outcome); !status.ok()) {
+    const Status no_end =
+        Status::of(Code::kIo, 0, "%.150s is committed, but the job goes on: it could not be told to end: %.150s",
+                   report.set_path.c_str(), status.text());
+    if (options_.at_no_end) options_.at_no_end(report, no_end);
+    return no_end;
+  }
   // Guests hear of it so; they would end by themselves, but later.
   (void)view_.exchange->publish(end_key(view_.epoch), encode_fields({{"why", "its job was saved and ended"}})).ok();
   return {};

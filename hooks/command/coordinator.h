@@ -58,6 +58,9 @@ struct CheckpointOptions {
   // Likewise, behind it and right before members are told: SIGINT, SIGTERM and SIGHUP wait until they are. To be
   // quick.
   std::function<void(const CheckpointReport&)> at_kill;
+  // Called if members could not be told to end after all, with the reason. The command still holds its lock: who
+  // finds that free finds in the history what this has noted.
+  std::function<void(const CheckpointReport&, const Status&)> at_no_end;
 };
 
 struct MemberReport {

@@ -438,6 +438,9 @@ int checkpoint(CheckpointArguments& arguments) {
       note_commit(arguments, options, committed, until_commit_ns);
       says_end = true;
     };
+    options.at_no_end = [&](const CheckpointReport& committed, const Status& why) {
+      note_no_end(options, committed, why);
+    };
     status = run_checkpoint(options, &report);
   }
   if (status.code() == Code::kNotFound) {
@@ -447,9 +450,7 @@ int checkpoint(CheckpointArguments& arguments) {
   }
   const std::int64_t took_ns = monotonic_ns() - began_ns;
   if (!status.ok()) {
-    if (says_end)
-      note_no_end(options, report, status);
-    else if (status.code() != Code::kNotFound && status.code() != Code::kBusy)
+    if (!says_end && status.code() != Code::kNotFound && status.code() != Code::kBusy)
       (void)append_history(common.directory, options.job, failed_event(status, took_ns, options.cluster)).ok();
     keep_metrics(arguments.metrics, common.directory, options.job);
     return fail(common, status);

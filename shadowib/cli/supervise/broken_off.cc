@@ -41,11 +41,18 @@ std::string saved_by_records(const std::string& directory, const std::string& jo
 
 void settle_end_on_request(const Common& common, const std::string& job) {
   std::vector<PastEvent> events;
-  unsigned torn = 0;
-  if (!read_history(common.directory, job, &events, &torn).ok() || planned_end(events) == kFromTheBeginning) return;
-  const PastEvent& saved = *last_end_on_request(events);
+  const auto tells_of_end = [&] {
+    unsigned torn = 0;
+    return read_history(common.directory, job, &events, &torn).ok() && planned_end(events) != kFromTheBeginning;
+  };
   Lives lives;
-  if (!look_who_lives(common.directory, job, &lives).ok() || lives.members.empty() || !lives.other.empty()) return;
+  if (!tells_of_end()) return;
+  for (std::size_t seen = 0; seen != events.size();) {
+    seen = events.size();
+    if (!look_who_lives(common.directory, job, &lives).ok() || lives.members.empty() || !lives.other.empty()) return;
+    if (!tells_of_end()) return;  // read again: all that a command has noted is there once it has gone
+  }
+  const PastEvent& saved = *last_end_on_request(events);
   // A restart that came to nothing has begun another epoch: its members know nothing of this end.
   if (generation_of(lives.epoch) != static_cast<std::uint32_t>(saved.number("generation"))) return;
   if (were_told_to_end(common, job, lives)) return;

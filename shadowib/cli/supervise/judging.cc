@@ -171,6 +171,9 @@ bool Supervisor::note_broken_off() {
   if (ends_on_request(events) <= saves_before_) return true;
   Lives lives;
   if (!look_who_lives(settings_.common.directory, settings_.job, &lives).ok() || !lives.other.empty()) return false;
+  // All that the command has noted is there now that it has gone. Or another command has begun meanwhile.
+  const std::size_t before = events.size();
+  if (!read_events(settings_, &events).ok() || events.size() != before) return false;
   if (!lives.any_alive() || lives.first_dead(dead_before_) != nullptr || was_told_to_end()) return true;
   const PastEvent& saved = *last_end_on_request(events);
   constexpr char kWhy[] = "the command was broken off, and the job goes on";
