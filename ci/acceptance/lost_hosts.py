@@ -45,7 +45,7 @@ class Hosts(Spaces):
 
     def at(self, name: str, argv: list[str]) -> list[str]:
         domain = f"export SHADOWIB_DOMAIN={name}; " if self.machines else ""
-        # --ipc: one that is new and that nobody has used may be anybody's, also of another program on this machine.
+        # --ipc: a new System V queue that nobody has used counts as the job's, also if another program on this machine has made it.
         return super().at(name, ["unshare", "--mount", "--uts", "--ipc", "sh", "-c",
                                  f'hostname {name}; mount --bind {self.own(name)} {self.place}; {domain}exec "$@"', "sh", *argv])
 

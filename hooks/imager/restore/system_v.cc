@@ -161,17 +161,6 @@ void bind(const SystemVHolders<T>& all, std::string (*describe)(const T&), const
     }
 }
 
-// Of a set that an earlier version took: a checkpoint refuses it now.
-template <typename T>
-void judge_namespaces(const SystemVHolders<T>& all, std::string (*describe)(const T&),
-                      const std::function<void(const Status&)>& obstacle) {
-  for (const auto& [key, holders] : all)
-    for (const auto& [table, object] : holders)
-      if (Status status = descriptors::judge_id_holders(*holders.front().first, *table, describe(*object));
-          !status.ok())
-        obstacle(status);
-}
-
 }  // namespace
 
 bool set_next_system_v_id(const char* kind, int id) {
@@ -228,8 +217,8 @@ Status judge_system_v_here(const OpenedSet& set, const std::function<void(const 
   bind(all.semaphores, describe_semaphores, first_parted(here, &parted));
   bind(all.queues, describe_queue, first_parted(here, &parted));
   if (!parted.ok()) obstacle(parted);
-  judge_namespaces(all.semaphores, describe_semaphores, obstacle);
-  judge_namespaces(all.queues, describe_queue, obstacle);
+  // Of a set that an earlier version took: a checkpoint refuses it now.
+  if (Status status = descriptors::judge_pid_namespaces(all); !status.ok()) obstacle(status);
   return {};
 }
 

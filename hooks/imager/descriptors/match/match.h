@@ -97,6 +97,8 @@ Status judge_system_v(const Tables& tables);
 // kRefused: two members that share `what`, which has a System V id, are in different pid namespaces. A restart makes
 // an IPC namespace for each of those.
 Status judge_id_holders(const Table& first, const Table& other, const std::string& what);
+// Likewise for all of them.
+Status judge_pid_namespaces(const SystemVObjects& all);
 // As the one tells who can see it, else as far as anyone has it mapped.
 std::uint64_t segment_bytes(const std::vector<SegmentHolder>& holders);
 

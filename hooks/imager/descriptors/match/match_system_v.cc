@@ -43,6 +43,11 @@ Status judge_id_holders(const Table& first, const Table& other, const std::strin
       first.member, other.member, what.c_str());
 }
 
+Status judge_pid_namespaces(const SystemVObjects& all) {
+  SHADOWIB_TRY(judge_holders(all.semaphores, describe_semaphores));
+  return judge_holders(all.queues, describe_queue);
+}
+
 SystemVObjects collect_system_v(const Tables& tables) {
   SystemVObjects all;
   for (const auto& [member, table] : tables) {
@@ -63,9 +68,7 @@ Status judge_system_v(const Tables& tables) {
       for (const std::int32_t user : {q.sender, q.receiver})
         SHADOWIB_TRY(judge_user(tables, table, user, describe_queue(q)));
   }
-  const SystemVObjects all = collect_system_v(tables);
-  SHADOWIB_TRY(judge_holders(all.semaphores, describe_semaphores));
-  return judge_holders(all.queues, describe_queue);
+  return judge_pid_namespaces(collect_system_v(tables));
 }
 
 }  // namespace shadowib::descriptors
