@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstdint>
@@ -16,10 +17,13 @@
 namespace shadowib {
 namespace {
 
-constexpr std::size_t kHeaderBytes = 64;  // keeps payloads 64-byte aligned
-constexpr std::size_t kChunkBytes = 1 << 20;
-constexpr int kSmallestShift = 6, kLargestShift = 17;  // payload + header: 64 B .. 128 KiB, powers of two
+constexpr std::size_t kHeaderBytes = 64;               // keeps payloads 64-byte aligned
+constexpr std::size_t kChunkBytes = (1 << 20) + 4096;  // 2^n blocks of most sizes, with their headers
+constexpr int kSmallestShift = 6, kLargestShift = 17;  // payloads of 64 B .. 128 KiB, powers of two
 constexpr std::size_t kKeptLists = 61;                 // prime: sizes differ by multiples of powers of two
+// With the header a block is no power of two. So the same line of many objects is not in the same few sets of a
+// cache.
+constexpr std::size_t block_bytes(int shift) { return (std::size_t{1} << shift) + kHeaderBytes; }
 constexpr std::uint64_t kLiveMagic = 0x73686c6976653031ull;
 
 struct Header {
@@ -114,24 +118,22 @@ void Heap::unmap_bytes(void* address, std::size_t bytes) {
 
 void* Heap::allocate(std::size_t bytes) {
   if (bytes > (std::size_t{1} << 46)) return nullptr;
-  std::size_t need = bytes + kHeaderBytes;
   HeapGuard guard(lock);
   requested += bytes;
   Header* header;
-  if (need > (std::size_t{1} << kLargestShift)) {
-    std::size_t whole = whole_pages(need);
+  if (bytes > (std::size_t{1} << kLargestShift)) {
+    std::size_t whole = whole_pages(bytes + kHeaderBytes);
     header = static_cast<Header*>(map_bytes(whole));
     if (header == nullptr) return nullptr;
     header->mapped_bytes = whole;
   } else {
-    int shift = std::bit_width(need - 1);
-    if (shift < kSmallestShift + 1) shift = kSmallestShift + 1;
+    const int shift = std::max(kSmallestShift, static_cast<int>(std::bit_width(std::max<std::size_t>(bytes, 1) - 1)));
     if (free[shift] != nullptr) {
       header = free[shift];
       free[shift] = header->next_free;
-      std::memset(static_cast<void*>(header), 0, std::size_t{1} << shift);
+      std::memset(static_cast<void*>(header), 0, block_bytes(shift));
     } else {
-      std::size_t block = std::size_t{1} << shift;
+      const std::size_t block = block_bytes(shift);
       if (chunk_left < block) {
         chunk = static_cast<char*>(map_bytes(kChunkBytes));
         chunk_left = chunk != nullptr ? kChunkBytes : 0;
@@ -165,7 +167,7 @@ void Heap::release(void* pointer, bool keep) {
     unmap_bytes(header, header->mapped_bytes);
     return;
   }
-  if (secret) ::explicit_bzero(pointer, (std::size_t{1} << header->size_class) - kHeaderBytes);
+  if (secret) ::explicit_bzero(pointer, std::size_t{1} << header->size_class);
   header->next_free = free[header->size_class];
   free[header->size_class] = header;
 }

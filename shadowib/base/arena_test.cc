@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "shadowib/base/descriptors.h"
@@ -49,6 +50,21 @@ TEST(Arena, AlignmentAndReuse) {
   for (int i = 0; i < 100000; ++i) arena_free(arena_allocate(100));
   EXPECT_EQ(arena_mapped_bytes(), mapped) << "freed blocks must be used again";
   arena_free(a);
+}
+
+// A cache finds a line by some bits of its address. Blocks at multiples of a power of two would have the same lines
+// of each object in the same few sets.
+TEST(Arena, EqualBlocksAreSpreadOverACachesSets) {
+  for (const std::size_t bytes : {200, 1000, 2048, 4000, 16384, 65536}) {
+    std::vector<void*> blocks;
+    std::set<std::uintptr_t> sets;
+    for (int i = 0; i < 64; ++i) {
+      blocks.push_back(arena_allocate(bytes));
+      sets.insert(reinterpret_cast<std::uintptr_t>(blocks.back()) / 64 % 64);
+    }
+    EXPECT_GE(sets.size(), 16u) << bytes;
+    for (void* block : blocks) arena_free(block);
+  }
 }
 
 TEST(Arena, KeepsBlocksForTheirSize) {
