@@ -561,7 +561,7 @@ class Settler {
 
   // Receive-consuming messages posted before `sequence` since the connection began; wraps.
   static std::uint32_t messages_before(ShadowQp& qp, std::uint64_t sequence) {
-    std::uint32_t messages = qp.messages_sent;
+    std::uint32_t messages = qp.send.messages;
     for (std::uint64_t s = sequence; s < qp.send.head; ++s) messages -= consumes_receive(qp.send.slot(s).wr.opcode);
     return messages;
   }

@@ -99,7 +99,7 @@ class SettleTest : public testing::Test {
     qp_.send.slot(0).wr.opcode = IBV_WR_SEND;
     qp_.send.slot(0).pend(SlotHeader::kPlain);
     qp_.send.head = 1;
-    qp_.messages_sent = 1;
+    qp_.send.messages = 1;
     registry().qps.push_back(qp_);
   }
   void TearDown() override { registry().qps.erase(registry().qps.iterator_to(qp_)); }

@@ -25,8 +25,9 @@ int post_send_whole(ShadowQp& qp, ibv_send_wr* wr, std::size_t count);
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc);
-// Both for a program that began on a backend which needs no signals.
+// For a program that began on a backend which needs no signals.
 int post_send_unforced(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
+int post_recv_unforced(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int poll_cq_unforced(ibv_cq* cq, int count, ibv_wc* wc);
 // For a context whose ids are to be turned (ShadowContext::translate): no short way is looked for in vain. The others
 // are right there, too.

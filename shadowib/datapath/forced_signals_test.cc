@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -532,6 +533,56 @@ TEST_F(Spared, AQueueOfThemNeedsNoPolling) {
     execute(1);
   }
   EXPECT_EQ(poll(16), Ids{});
+}
+
+// No place in the log is used again before its request has run, and its completion was taken or drained if the
+// program asked for one. The program posts, the device executes, and the program polls at random.
+TEST_F(Spared, NoPlaceIsUsedAgainTooEarly) {
+  std::mt19937 random(20261130);
+  struct Request {
+    bool signaled, has_run, is_told;
+  };
+  std::vector<Request> requests;  // by sequence
+  std::deque<std::uint64_t> begun;
+  std::uint64_t full = 0;
+  for (int step = 0; step < 200000; ++step) {
+    switch (random() % 4) {
+      case 0:
+      case 1: {
+        const bool signaled = random() % 8 == 0, is_list = random() % 16 == 0;
+        const std::uint64_t before = qp.send.head;
+        if (is_list)
+          (void)post_list({IBV_WR_SEND, IBV_WR_SEND});
+        else
+          (void)send(requests.size() + 1, signaled ? IBV_SEND_SIGNALED : 0, IBV_WR_SEND);
+        full += qp.send.head == before;
+        for (std::uint64_t s = before; s < qp.send.head; ++s) {
+          if (s >= kSlots) {
+            ASSERT_TRUE(requests[s - kSlots].has_run) << s;
+            const bool is_drained = std::any_of(cq.refill.begin(), cq.refill.end(),
+                                                [&](const Drained& d) { return d.wc.wr_id == s - kSlots + 1; });
+            ASSERT_TRUE(requests[s - kSlots].is_told || is_drained || !requests[s - kSlots].signaled) << s;
+          }
+          requests.push_back({signaled && !is_list, false, false});
+          begun.push_back(s);
+        }
+        break;
+      }
+      case 2:
+        if (begun.empty()) break;
+        execute(1);
+        requests[begun.front()].has_run = true;
+        begun.pop_front();
+        break;
+      default:
+        for (const std::uint64_t id : poll(1 + static_cast<int>(random() % 3))) {
+          ASSERT_TRUE(requests[id - 1].signaled && !requests[id - 1].is_told) << id;
+          requests[id - 1].is_told = true;
+        }
+    }
+  }
+  EXPECT_GT(requests.size(), 40000u);
+  EXPECT_GT(full, 1000u) << "the queue was hardly ever full";
 }
 
 TEST_F(Spared, OneThatIsForcedAndRefusedIsForcedAgain) {

@@ -17,8 +17,8 @@ void name_numbered_qp(ShadowCq& cq, SlotHeader& slot, ibv_wc& wc) {
   wc.qp_num = qp->qp_num.value;
   if (wc.status != IBV_WC_SUCCESS) return;
   if (qp->is_datagram()) {
-    const auto& receive = static_cast<RecvSlot&>(slot);
-    turn_source(*qp, receive.sge, receive.wr.num_sge, &wc);
+    const auto& receive = static_cast<const RecvSlot&>(slot);
+    turn_source(*qp, receive.list(), receive.wr.num_sge, &wc);
   } else {
     qp->shared_consumed.fetch_add(1, std::memory_order_relaxed);
   }

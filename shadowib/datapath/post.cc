@@ -7,6 +7,7 @@
 #include "hooks/threads/stop.h"
 #include "shadowib/base/guard.h"
 #include "shadowib/datapath/datapath.h"
+#include "shadowib/datapath/pieces.h"
 #include "shadowib/objects/backend.h"
 
 namespace shadowib {
@@ -20,7 +21,7 @@ int refuse(Wr* wr, Wr** bad, int error) {
 
 // Copies inline data behind the slot's list, as one element: the program may reuse its buffers at once.
 bool copy_inline(SendSlot& slot, const ibv_send_wr& wr, const WorkQueue<SendSlot>& queue) {
-  char* to = reinterpret_cast<char*>(slot.sge + queue.max_sge());
+  char* to = reinterpret_cast<char*>(slot.list() + queue.max_sge());
   std::uint64_t total = 0;
   for (int i = 0; i < wr.num_sge; ++i) {
     total += wr.sg_list[i].length;
@@ -28,7 +29,7 @@ bool copy_inline(SendSlot& slot, const ibv_send_wr& wr, const WorkQueue<SendSlot
     ::memcpy(to + total - wr.sg_list[i].length, reinterpret_cast<void*>(wr.sg_list[i].addr), wr.sg_list[i].length);
   }
   if (!guarded(Guard::kCopyInline)) to = reinterpret_cast<char*>(wr.sg_list[0].addr);
-  slot.sge[0] = {reinterpret_cast<std::uint64_t>(to), static_cast<std::uint32_t>(total), 0};
+  slot.list()[0] = {reinterpret_cast<std::uint64_t>(to), static_cast<std::uint32_t>(total), 0};
   slot.wr.num_sge = total == 0 ? 0 : 1;
   return true;
 }
@@ -55,12 +56,23 @@ __attribute__((noinline, cold)) void begin_forcing(ShadowQp& qp) {
   qp.forcing = ShadowQp::Forcing::kGoesOn;
 }
 
-// Has an unsignaled request that is in the slot signaled, if only a completion tells that it has run.
-__attribute__((always_inline)) inline void force(ShadowQp& qp, SendSlot& slot) {
-  if (qp.forcing == ShadowQp::Forcing::kNone) return;
+// Has an unsignaled request that is in the slot signaled, if only a completion tells that it has run. The slot's
+// status is set; `otherwise`: what it is if not.
+__attribute__((always_inline)) inline void force(ShadowQp& qp, SendSlot& slot, SlotHeader::Pending otherwise) {
+  if (qp.forcing == ShadowQp::Forcing::kNone) return slot.pend(otherwise);
   if (__builtin_expect(qp.forcing == ShadowQp::Forcing::kBegins, 0)) begin_forcing(qp);
   slot.wr.send_flags |= IBV_SEND_SIGNALED;
   slot.pend(SlotHeader::kForced);
+}
+
+// One-sided requests are spared only before any message.
+__attribute__((noinline)) void choose_spared(ShadowQp& qp, ibv_wr_opcode opcode) {
+  if (consumes_receive(opcode) || qp.send.messages != 0) {
+    qp.sparing.opcodes = kConsumingReceive;
+  } else {
+    qp.sparing.opcodes = Sparing::kOneSided;
+    qp.sparing.note_before_message();
+  }
 }
 
 // The queue's next is forced, and what follows it may be spared: messages, or one-sided requests before any message.
@@ -68,19 +80,17 @@ __attribute__((noinline)) void force_one_of_many(ShadowQp& qp, SendSlot& slot) {
   Sparing& sparing = qp.sparing;
   sparing.until = qp.send.head + sparing.every;
   ++sparing.forced;
-  if (consumes_receive(slot.wr.opcode) || qp.messages_sent != 0) sparing.opcodes = kConsumingReceive;
-  if (sparing.opcodes == 0) {
-    sparing.opcodes = Sparing::kOneSided;
-    sparing.before_message = true;
-  }
-  force(qp, slot);
+  if (sparing.opcodes == 0) choose_spared(qp, slot.wr.opcode);
+  force(qp, slot, SlotHeader::kPlain);
 }
 
 // The same for the queue's next, which is spared if one before it was forced not long ago.
-__attribute__((always_inline)) inline void force_next(ShadowQp& qp, SendSlot& slot) {
-  if (qp.send.head < qp.sparing.until && (qp.sparing.opcodes >> (slot.wr.opcode % 32) & 1) != 0) return;
+__attribute__((always_inline)) inline void force_next(ShadowQp& qp, SendSlot& slot, ibv_wr_opcode opcode,
+                                                      SlotHeader::Pending otherwise) {
+  if (qp.send.head < qp.sparing.until && (qp.sparing.opcodes >> (opcode % 32) & 1) != 0)
+    return slot.pend(SlotHeader::kSpared);
   if (__builtin_expect(qp.sparing.every != 0, 0)) return force_one_of_many(qp, slot);
-  force(qp, slot);
+  force(qp, slot, otherwise);
 }
 
 bool has_message(const ibv_send_wr* wr) {
@@ -88,37 +98,64 @@ bool has_message(const ibv_send_wr* wr) {
   return wr != nullptr;
 }
 // A message of the list needs a fence before it.
-bool is_fence_due(const ShadowQp& qp, const ibv_send_wr* wr) { return qp.sparing.before_message && has_message(wr); }
+bool is_fence_due(const ShadowQp& qp, const ibv_send_wr* wr) {
+  return qp.sparing.before_message() && has_message(wr);
+}
+
+// All but the list of a request with one element that is no atomic, nor a datagram's. Returns its opcode.
+__attribute__((always_inline)) inline ibv_wr_opcode copy_pieces(ibv_send_wr& to, const ibv_send_wr& from) {
+  to.num_sge = 1;
+  const ibv_wr_opcode opcode = copy_piece(to.opcode, from.opcode);
+  copy_piece(to.send_flags, from.send_flags);
+  copy_piece(to.imm_data, from.imm_data);
+  copy_piece(to.wr.rdma.remote_addr, from.wr.rdma.remote_addr);
+  copy_piece(to.wr.rdma.rkey, from.wr.rdma.rkey);
+  return opcode;
+}
+
+// Sets the status of the queue's next slot, whose request is in it. `may_force`: not on a short way that no queue
+// pair with forced signals takes.
+template <bool may_force, SlotHeader::Pending as>
+__attribute__((always_inline)) inline void pend_next(ShadowQp& qp, SendSlot& slot, unsigned flags,
+                                                     ibv_wr_opcode opcode) {
+  if (may_force && (flags & IBV_SEND_SIGNALED) == 0)
+    force_next(qp, slot, opcode, as);
+  else
+    slot.pend(as);
+}
 
 // Writes all of the request but its list into the slot, the queue's next. `may_force`: not on a short way that no
 // queue pair with forced signals takes.
-template <bool may_force = true, SlotHeader::Pending as = SlotHeader::kPlain>
+template <bool may_force = true>
 __attribute__((always_inline)) inline void record(ShadowQp& qp, SendSlot& slot, const ibv_send_wr& wr) {
   slot.user_wr_id = wr.wr_id;
-  slot.pend(as);
   ::memcpy(reinterpret_cast<char*>(&slot.wr) + kCopyFrom, reinterpret_cast<const char*>(&wr) + kCopyFrom,
            kCopyTo - kCopyFrom);
-  if (may_force && (wr.send_flags & IBV_SEND_SIGNALED) == 0) force_next(qp, slot);
+  pend_next<may_force, SlotHeader::kPlain>(qp, slot, wr.send_flags, wr.opcode);
 }
 
 // The whole request. 0 or the errno to refuse it with.
 int record_any(ShadowQp& qp, SendSlot& slot, const ibv_send_wr& wr) {
   if (static_cast<std::uint32_t>(wr.num_sge) > qp.send.max_sge()) return EINVAL;
   record(qp, slot, wr);
-  if (wr.opcode == IBV_WR_BIND_MW) slot.wr.bind_mw = wr.bind_mw;
   slot.wr.qp_type = wr.qp_type;
+  if (wr.opcode == IBV_WR_BIND_MW) {  // it has no list, in whose place it stands
+    slot.wr.bind_mw = wr.bind_mw;
+    slot.wr.num_sge = 0;
+    return 0;
+  }
   if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
     if (copy_inline(slot, wr, qp.send)) return 0;
     slot.release();
     return EINVAL;
   }
-  for (int i = 0; i < wr.num_sge; ++i) slot.sge[i] = wr.sg_list[i];
+  for (int i = 0; i < wr.num_sge; ++i) copy_element(slot.list()[i], wr.sg_list[i]);
   return 0;
 }
 
 // Before the request goes down: its completion may be polled before the backend's call returns.
-__attribute__((always_inline)) inline void accept(ShadowQp& qp, const ibv_send_wr& wr) {
-  count_message(&qp.messages_sent, wr.opcode);
+__attribute__((always_inline)) inline void accept(ShadowQp& qp, ibv_wr_opcode opcode) {
+  count_message(&qp.send.messages, opcode);
   ++qp.send.head;
 }
 void unaccept(ShadowQp& qp) {
@@ -126,7 +163,7 @@ void unaccept(ShadowQp& qp) {
   if (changes_window(slot.wr.opcode)) qp.context->windows.forget_change(qp, qp.send.head, slot.wr);
   if (slot.forced()) qp.sparing.until = 0;
   slot.release();
-  qp.messages_sent -= consumes_receive(slot.wr.opcode);
+  qp.send.messages -= consumes_receive(slot.wr.opcode);
 }
 
 // 0, or the errno to refuse the request with.
@@ -181,7 +218,7 @@ class TurnedList {
     wr = slot.wr;
     wr.next = nullptr;
     wr.sg_list = list_ + elements_;
-    turn_local_keys(*qp_.context, slot.sge, wr.num_sge, wr.sg_list);
+    turn_local_keys(*qp_.context, slot.list(), wr.num_sge, wr.sg_list);
     if (int rc = qp_.is_initiator() ? turn_remote_srq(wr) : 0; rc != 0) return rc;
     if (int rc = qp_.is_datagram() ? turn_destination(wr) : turn_keys(sequence, wr); rc != 0) return rc;
     elements_ += wr.num_sge;
@@ -207,8 +244,11 @@ class TurnedList {
   // As this generation and this backend have it.
   void pend_again(SendSlot& slot) {
     slot.take_force_back();
-    slot.pend(is_set(qp_.context->translate) ? SlotHeader::kApart : SlotHeader::kPlain);
-    if ((slot.wr.send_flags & IBV_SEND_SIGNALED) == 0) force(qp_, slot);
+    const SlotHeader::Pending as = is_set(qp_.context->translate) ? SlotHeader::kApart : SlotHeader::kPlain;
+    if ((slot.wr.send_flags & IBV_SEND_SIGNALED) == 0)
+      force(qp_, slot, as);
+    else
+      slot.pend(as);
   }
   int turn_remote_srq(ibv_send_wr& wr) {
     RealSrqNum real;
@@ -255,7 +295,7 @@ __attribute__((noinline)) int post_send_translated(ShadowQp& qp, ibv_send_wr* wr
       return rc != 0 ? rc : refuse(wr, bad_wr, refused);
     }
     if (changes_window(wr->opcode)) qp.context->windows.note_change(qp, qp.send.head, slot->wr);
-    accept(qp, slot->wr);
+    accept(qp, slot->wr.opcode);
     if (int unknown = list.add(qp.send.head - 1); unknown != 0) {
       unaccept(qp);
       const int rc = flush_turned(qp, list, first, bad_wr);
@@ -281,7 +321,7 @@ __attribute__((noinline)) int post_send_one(ShadowQp& qp, ibv_send_wr* wr, ibv_s
   SendSlot* const slot = next_slot(qp);
   const int refused = slot == nullptr ? ENOMEM : record_any(qp, *slot, *wr);
   if (refused != 0) return refuse(wr, bad_wr, refused);
-  accept(qp, slot->wr);
+  accept(qp, slot->wr.opcode);
   ibv_send_wr* bad = nullptr;
   const int rc = qp.real_post_send(qp.real, &slot->wr, &bad);
   if (__builtin_expect(rc == 0 || bad == nullptr, 1)) return 0;  // rc and no bad: rxe, which took it
@@ -301,7 +341,7 @@ __attribute__((noinline)) int post_send_list(ShadowQp& qp, ibv_send_wr* wr, ibv_
     refused = slot == nullptr ? ENOMEM : record_any(qp, *slot, *at);
     if (refused != 0) break;
     if (qp.send.head != first) qp.send.slot(qp.send.head - 1).wr.next = &slot->wr;
-    accept(qp, slot->wr);
+    accept(qp, slot->wr.opcode);
   }
   const std::uint64_t end = qp.send.head;
   if (end == first) return refuse(at, bad_wr, refused);
@@ -317,24 +357,79 @@ __attribute__((noinline)) int post_send_list(ShadowQp& qp, ibv_send_wr* wr, ibv_
   return refused != 0 ? refuse(at, bad_wr, refused) : 0;
 }
 
+// The opcodes whose plain requests go the short way after a restart: without a remote key, or with one.
+constexpr std::uint32_t kShortMessages = 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM;
+constexpr std::uint32_t kShortRdma =
+    1u << IBV_WR_RDMA_WRITE | 1u << IBV_WR_RDMA_WRITE_WITH_IMM | 1u << IBV_WR_RDMA_READ;
+inline bool is_among(std::uint32_t opcodes, ibv_wr_opcode opcode) {
+  return static_cast<unsigned>(opcode) < 32 && (opcodes >> static_cast<unsigned>(opcode) & 1) != 0;
+}
+
 // One request with one element, not inline: what programs post most.
 inline bool is_plain(const ibv_send_wr& wr) {
   return wr.next == nullptr && wr.num_sge == 1 && (wr.send_flags & IBV_SEND_INLINE) == 0;
 }
 
 // Writes a plain request into the slot, which becomes the queue's last.
-template <bool may_force = true, SlotHeader::Pending as = SlotHeader::kPlain>
+template <bool may_force = true>
 __attribute__((always_inline)) inline void take_plain(ShadowQp& qp, SendSlot& slot, const ibv_send_wr& wr) {
-  record<may_force, as>(qp, slot, wr);
-  slot.sge[0] = wr.sg_list[0];
-  accept(qp, wr);
+  record<may_force>(qp, slot, wr);
+  slot.list()[0] = wr.sg_list[0];
+  accept(qp, wr.opcode);
+}
+// The same of one that goes a short way over a device: what takes a few instructions more, and less time.
+template <SlotHeader::Pending as>
+__attribute__((always_inline)) inline void take_short(ShadowQp& qp, SendSlot& slot, const ibv_send_wr& wr) {
+  slot.user_wr_id = wr.wr_id;
+  const ibv_wr_opcode opcode = copy_pieces(slot.wr, wr);
+  copy_element(slot.list()[0], wr.sg_list[0]);
+  count_message(&qp.send.messages, opcode);
+  pend_next<true, as>(qp, slot, wr.send_flags, opcode);
+  ++qp.send.head;
 }
 
-// A plain request that needs turning: its keys after a restart, a datagram's destination always. Others go the long
-// way.
+// A plain datagram: its destination needs turning always, its keys after a restart. What the program wrote is read
+// once.
+int post_datagram(ShadowQp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  SendSlot& slot = qp.send.slot(qp.send.head);
+  ibv_send_wr& copy = slot.wr;
+  ibv_send_wr turned;
+  turned.wr.ud.ah = copy_piece(copy.wr.ud.ah, wr->wr.ud.ah);
+  turned.wr.ud.remote_qpn = copy_piece(copy.wr.ud.remote_qpn, wr->wr.ud.remote_qpn);
+  turned.wr.ud.remote_qkey = copy_piece(copy.wr.ud.remote_qkey, wr->wr.ud.remote_qkey);
+  if (int rc = turn_destination(turned); rc != 0) return refuse(wr, bad_wr, rc);
+  slot.user_wr_id = wr->wr_id;
+  turned.wr_id = copy.wr_id;
+  turned.next = nullptr;
+  turned.num_sge = copy.num_sge = 1;
+  turned.opcode = copy_piece(copy.opcode, wr->opcode);
+  turned.imm_data = copy_piece(copy.imm_data, wr->imm_data);
+  copy_piece(copy.send_flags, wr->send_flags);
+  copy_element(slot.list()[0], wr->sg_list[0]);
+  ibv_sge element;
+  if (is_set(qp.context->translate)) {
+    pend_next<true, SlotHeader::kApart>(qp, slot, wr->send_flags, turned.opcode);
+    turn_local_keys(*qp.context, slot.list(), 1, &element);
+    turned.sg_list = &element;
+  } else {
+    pend_next<true, SlotHeader::kPlain>(qp, slot, wr->send_flags, turned.opcode);
+    turned.sg_list = slot.list();
+  }
+  turned.send_flags = copy.send_flags;
+  accept(qp, turned.opcode);
+  ibv_send_wr* bad = nullptr;
+  const int rc = qp.real_post_send(qp.real, &turned, &bad);
+  if (rc == 0 || bad == nullptr) return 0;
+  unaccept(qp);
+  return refuse(wr, bad_wr, rc);
+}
+
+// A plain request that needs turning: its keys after a restart or beside windows, a datagram's destination always.
+// Others go the long way.
 __attribute__((noinline)) int post_send_turned(ShadowQp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   if (!is_plain(*wr) || changes_window(wr->opcode) || qp.is_initiator() || !qp.send.has_room())
     return post_send_translated(qp, wr, bad_wr);
+  if (qp.is_datagram()) return post_datagram(qp, wr, bad_wr);
   SendSlot& slot = qp.send.slot(qp.send.head);
   take_plain(qp, slot, *wr);
   ibv_send_wr turned;
@@ -342,16 +437,15 @@ __attribute__((noinline)) int post_send_turned(ShadowQp& qp, ibv_send_wr* wr, ib
   ::memcpy(&turned, &slot.wr, kCopyTo);
   if (is_set(qp.context->translate)) {
     if (!slot.forced()) slot.pend(SlotHeader::kApart);
-    turn_local_keys(*qp.context, slot.sge, 1, &element);
+    turn_local_keys(*qp.context, slot.list(), 1, &element);
     turned.sg_list = &element;
   }
-  if (int rc = qp.is_datagram() ? turn_destination(turned) : turn_remote_key(qp, turned); rc != 0) {
-    unaccept(qp);
-    return refuse(wr, bad_wr, rc);
-  }
   ibv_send_wr* bad = nullptr;
-  const int rc = qp.real_post_send(qp.real, &turned, &bad);
-  if (rc == 0 || bad == nullptr) return 0;
+  int rc = turn_remote_key(qp, turned);
+  if (rc == 0) {
+    rc = qp.real_post_send(qp.real, &turned, &bad);
+    if (rc == 0 || bad == nullptr) return 0;
+  }
   unaccept(qp);
   return refuse(wr, bad_wr, rc);
 }
@@ -373,7 +467,7 @@ int post_recv_locked(ShadowQp& qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
     RecvSlot& slot = queue.slot(queue.head);
     slot.user_wr_id = wr->wr_id;
     slot.wr.num_sge = wr->num_sge;
-    for (int i = 0; i < wr->num_sge; ++i) slot.sge[i] = wr->sg_list[i];
+    for (int i = 0; i < wr->num_sge; ++i) copy_element(slot.list()[i], wr->sg_list[i]);
     ++queue.head;
     if (int rc = repost_receives(qp, queue.head - 1); rc != 0) {
       queue.slot(--queue.head).release();
@@ -462,12 +556,17 @@ __attribute__((always_inline)) inline int post_send_short(ibv_qp* program_qp, ib
   enter_inside();  // before the first look: a restart may come before it
   if (!qp->send.lock.lock_now()) return post_send_again(qp, wr, bad_wr);
   SendSlot& slot = qp->send.short_slot();
-  if (__builtin_expect(!slot.is_free(), 0) ||
-      (may_force && qp->sparing.before_message && consumes_receive(wr->opcode)))
+  if (__builtin_expect(may_force ? !qp->send.may_take(slot) : !slot.is_free(), 0) ||
+      (may_force && (qp->sparing.long_way >> (wr->opcode % 32) & 1) != 0))
     return post_send_long(qp, wr, bad_wr);
   qp->send.posting = wr;
   qp->send.posting_bad = bad_wr;
-  take_plain<may_force>(*qp, slot, *wr);
+  if (may_force) {
+    take_short<SlotHeader::kPlain>(*qp, slot, *wr);
+    qp->send.prefetch_behind(slot);
+  } else {
+    take_plain<false>(*qp, slot, *wr);
+  }
   // Read back, since what forces seldom would have each call save it.
   int rc = qp->real_post_send(qp->real, &slot.wr, may_force ? qp->send.posting_bad : bad_wr);
   forget_addresses(&qp);
@@ -483,7 +582,11 @@ int post_send_unforced(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   return post_send_short<false>(qp, wr, bad_wr);
 }
 
-int post_recv(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
+namespace {
+
+template <bool device>
+__attribute__((always_inline)) inline int post_recv_short(ibv_qp* program_qp, ibv_recv_wr* wr,
+                                                          ibv_recv_wr** bad_wr) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
   if (__builtin_expect(wr->next != nullptr || wr->num_sge != 1, 0)) return post_recv_any(program_qp, wr, bad_wr);
   ShadowQp* qp = ShadowQp::of(program_qp);
   enter_inside();
@@ -495,7 +598,10 @@ int post_recv(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) SHADOWI
   slot.user_wr_id = wr->wr_id;
   slot.pend(SlotHeader::kPlain);
   slot.wr.num_sge = 1;
-  slot.sge[0] = wr->sg_list[0];
+  if (device)
+    copy_element(slot.list()[0], wr->sg_list[0]);
+  else
+    slot.list()[0] = wr->sg_list[0];
   ++qp->receive.head;
   int rc = qp->real_post_recv(qp->real, &slot.wr, bad_wr);
   forget_addresses(&qp);
@@ -504,15 +610,14 @@ int post_recv(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) SHADOWI
   return leave_inside() ? parked() : rc;
 }
 
-namespace {
+}  // namespace
 
-// The opcodes whose plain requests go the short way after a restart: without a remote key, or with one.
-constexpr std::uint32_t kShortMessages = 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM;
-constexpr std::uint32_t kShortRdma =
-    1u << IBV_WR_RDMA_WRITE | 1u << IBV_WR_RDMA_WRITE_WITH_IMM | 1u << IBV_WR_RDMA_READ;
-inline bool is_among(std::uint32_t opcodes, ibv_wr_opcode opcode) {
-  return static_cast<unsigned>(opcode) < 32 && (opcodes >> static_cast<unsigned>(opcode) & 1) != 0;
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) { return post_recv_short<true>(qp, wr, bad_wr); }
+int post_recv_unforced(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  return post_recv_short<false>(qp, wr, bad_wr);
 }
+
+namespace {
 
 // A key of the program's in the slot's copy, which is the real one while the copy goes down: the backend keeps no
 // request beyond the call, and the slot is used again by nobody but who has the queue's lock.
@@ -548,10 +653,10 @@ __attribute__((noinline)) int post_rdma_turning(ShadowQp* qp, SendSlot* slot, ib
   RealKey real;
   if (qp->remote_keys == nullptr || !qp->remote_keys->keys.find({wr->wr.rdma.rkey}, &real))
     return post_send_long(qp, wr, bad_wr);
-  take_plain<true, SlotHeader::kApart>(*qp, *slot, *wr);
+  take_short<SlotHeader::kApart>(*qp, *slot, *wr);
   int rc = 0;
   {
-    const TurnedKey local(slot->sge[0].lkey, local_key(*qp, slot->sge[0])), remote(slot->wr.wr.rdma.rkey, real);
+    const TurnedKey local(slot->list()[0].lkey, local_key(*qp, slot->list()[0])), remote(slot->wr.wr.rdma.rkey, real);
     rc = qp->real_post_send(qp->real, &slot->wr, bad_wr);
   }
   return leave_send(qp, rc);
@@ -566,15 +671,15 @@ int post_send_turning(ibv_qp* program_qp, ibv_send_wr* wr, ibv_send_wr** bad_wr)
   enter_inside();
   if (!qp->send.lock.lock_now()) return post_send_again(qp, wr, bad_wr);
   SendSlot& slot = qp->send.slot(qp->send.head);
-  if (__builtin_expect(!slot.is_free() || qp->sparing.before_message || qp->needs_turning(), 0))
+  if (__builtin_expect(!slot.is_free() || qp->sparing.before_message() || qp->needs_turning(), 0))
     return post_send_long(qp, wr, bad_wr);
   qp->send.posting = wr;
   qp->send.posting_bad = bad_wr;
   if (!is_among(kShortMessages, wr->opcode)) return post_rdma_turning(qp, &slot, wr, bad_wr);
-  take_plain<true, SlotHeader::kApart>(*qp, slot, *wr);
+  take_short<SlotHeader::kApart>(*qp, slot, *wr);
   int rc = 0;
   {
-    const TurnedKey local(slot.sge[0].lkey, local_key(*qp, slot.sge[0]));
+    const TurnedKey local(slot.list()[0].lkey, local_key(*qp, slot.list()[0]));
     rc = qp->real_post_send(qp->real, &slot.wr, qp->send.posting_bad);
   }
   return leave_send(qp, rc);
@@ -592,11 +697,11 @@ int post_recv_turning(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr)
   slot.user_wr_id = wr->wr_id;
   slot.pend(SlotHeader::kApart);
   slot.wr.num_sge = 1;
-  slot.sge[0] = wr->sg_list[0];
+  copy_element(slot.list()[0], wr->sg_list[0]);
   ++qp->receive.head;
   int rc = 0;
   {
-    const TurnedKey local(slot.sge[0].lkey, local_key(*qp, slot.sge[0]));
+    const TurnedKey local(slot.list()[0].lkey, local_key(*qp, slot.list()[0]));
     rc = qp->real_post_recv(qp->real, &slot.wr, bad_wr);
   }
   if (qp->receive.lock.add_sleepers(&rc)) return end_recv(qp, rc);
@@ -631,7 +736,7 @@ int repost_receives(ShadowQp& qp, std::uint64_t from) {
     ibv_recv_wr wr = slot.wr;
     ibv_sge list[kMaxSge];
     wr.sg_list = list;
-    turn_local_keys(*qp.context, slot.sge, wr.num_sge, list);
+    turn_local_keys(*qp.context, slot.list(), wr.num_sge, list);
     ibv_recv_wr* bad = nullptr;
     if (int rc = qp.real_post_recv(qp.real, &wr, &bad); rc != 0) return rc;
   }

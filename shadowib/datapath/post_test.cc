@@ -84,11 +84,11 @@ TEST_P(PostTest, ARefusedSendLeavesItsSlotFree) {
   EXPECT_EQ(send(1), ENOMEM);
   EXPECT_EQ(refused_at, 0);
   EXPECT_EQ(qp.send.head, 0u);
-  EXPECT_EQ(qp.messages_sent, 0u);
+  EXPECT_EQ(qp.send.messages, 0u);
   g_room = 1000;
   EXPECT_EQ(send(1), 0);
   EXPECT_EQ(qp.send.head, 1u);
-  EXPECT_EQ(qp.messages_sent, 1u);
+  EXPECT_EQ(qp.send.messages, 1u);
 }
 
 // Linux' rxe answers with an error and has taken the request all the same: it names none that is bad.
@@ -96,7 +96,7 @@ TEST_P(PostTest, AnErrorThatNamesNoRequestRefusesNone) {
   qp.real_post_send = [](ibv_qp*, ibv_send_wr*, ibv_send_wr**) { return EAGAIN; };
   EXPECT_EQ(send(1), 0);
   EXPECT_EQ(qp.send.head, 1u);
-  EXPECT_EQ(qp.messages_sent, 1u);
+  EXPECT_EQ(qp.send.messages, 1u);
   EXPECT_FALSE(qp.send.slot(0).done());
 }
 
@@ -123,7 +123,7 @@ TEST_P(PostTest, AListIsTakenUpToTheOneRefused) {
   EXPECT_EQ(send(3), ENOMEM);
   EXPECT_EQ(refused_at, 1);
   EXPECT_EQ(qp.send.head, 1u);
-  EXPECT_EQ(qp.messages_sent, 1u);
+  EXPECT_EQ(qp.send.messages, 1u);
   g_room = 1000;
   EXPECT_EQ(send(3), 0);
   EXPECT_EQ(qp.send.head, 4u);
@@ -155,7 +155,7 @@ TEST_P(PostTest, ALongListGoesDownInFewParts) {
     EXPECT_EQ(rc, room < kRequests ? ENOMEM : 0) << room;
     EXPECT_EQ(bad, room < kRequests ? wr + room : nullptr) << room;
     EXPECT_EQ(longer.send.head, taken);
-    EXPECT_EQ(longer.messages_sent, taken);
+    EXPECT_EQ(longer.send.messages, taken);
     EXPECT_LE(g_calls, 3);
     for (std::uint64_t i = 0; i < 64; ++i) EXPECT_EQ(longer.send.slot(i).done(), i >= taken) << room << " " << i;
   }
@@ -277,7 +277,7 @@ TEST_P(PostTest, ARequestThatLeadsNobodyKnowsWhereIsRefused) {
       EXPECT_TRUE(other.send.slot(other.send.head).done());
       EXPECT_EQ(post_send(&other.qp.qp_base, bad, &bad), 0) << "when the exchange answers again";
     }
-    EXPECT_EQ(other.messages_sent, datagrams ? 3u : 1u);
+    EXPECT_EQ(other.send.messages, datagrams ? 3u : 1u);
   }
 }
 
@@ -320,7 +320,7 @@ TEST_P(PostTest, KeysAreTurnedOnTheirWayAlone) {
       }
       EXPECT_EQ(qp.send.head, at + (rc == 0 ? 1 : 0)) << opcode;
       EXPECT_EQ(qp.send.slot(at).done(), rc != 0) << opcode;
-      EXPECT_EQ(qp.send.slot(at).sge[0].lkey, 1u) << opcode;
+      EXPECT_EQ(qp.send.slot(at).list()[0].lkey, 1u) << opcode;
       if (names) {
         EXPECT_EQ(qp.send.slot(at).wr.wr.rdma.rkey, wr.wr.rdma.rkey) << opcode;
       }
@@ -333,9 +333,69 @@ TEST_P(PostTest, KeysAreTurnedOnTheirWayAlone) {
     ibv_recv_wr wr{1, nullptr, &sge, 1}, *bad = nullptr;
     EXPECT_EQ(post_recv(&qp.qp.qp_base, &wr, &bad), rc);
     EXPECT_EQ(seen[0], 1001u);
-    EXPECT_EQ(qp.receive.slot(0).sge[0].lkey, 1u);
+    EXPECT_EQ(qp.receive.slot(0).list()[0].lkey, 1u);
     EXPECT_EQ(qp.receive.head, rc == 0 ? 1u : 0u);
     EXPECT_EQ(qp.receive.slot(0).status.load(), rc == 0 ? SlotHeader::kApart : 0);
+  }
+}
+
+ibv_send_wr g_taken;
+ibv_sge g_taken_element;
+
+// The ways copy what an opcode needs, each in its own pieces; a slot has other requests' before.
+TEST_P(PostTest, EachRequestGoesDownWhole) {
+  qp.real_post_send = [](ibv_qp*, ibv_send_wr* wr, ibv_send_wr**) {
+    g_taken = *wr;
+    g_taken_element = *wr->sg_list;
+    return 0;
+  };
+  qp.remote_keys = std::make_shared<RemoteKeys>();
+  for (auto post : {&PostTest::post_send, &post_send_unforced}) {
+    if (post == &post_send_unforced && GetParam() != Way::kIdentity) continue;
+    for (std::uint32_t n = 1; n <= 3 * 7; ++n) {
+      const ibv_wr_opcode opcodes[] = {IBV_WR_SEND,         IBV_WR_SEND_WITH_IMM,       IBV_WR_RDMA_WRITE,
+                                       IBV_WR_RDMA_READ,    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_ATOMIC_CMP_AND_SWP,
+                                       IBV_WR_SEND_WITH_INV};
+      ibv_sge sge{reinterpret_cast<std::uint64_t>(memory) + n, 8 + n, n};
+      ibv_send_wr wr{}, *bad = nullptr;
+      wr.wr_id = n;
+      wr.sg_list = &sge;
+      wr.num_sge = 1;
+      wr.opcode = opcodes[n % 7];
+      wr.send_flags = IBV_SEND_SIGNALED | (n % 2 != 0 ? IBV_SEND_FENCE : IBV_SEND_SOLICITED);
+      wr.imm_data = n + 100;
+      const bool is_atomic = wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+      if (is_atomic)
+        wr.wr.atomic = {(1ull << 40) + n, (2ull << 40) + n, (3ull << 40) + n, n + 200};
+      else
+        wr.wr.rdma = {(4ull << 40) + n, n + 300};
+      ASSERT_EQ(post(&qp.qp.qp_base, &wr, &bad), 0) << wr.opcode;
+      EXPECT_EQ(g_taken.opcode, wr.opcode);
+      EXPECT_EQ(g_taken.num_sge, 1) << wr.opcode;
+      EXPECT_EQ(g_taken.send_flags, wr.send_flags) << wr.opcode;
+      EXPECT_EQ(g_taken.imm_data, wr.imm_data) << wr.opcode;
+      EXPECT_EQ(g_taken.next, nullptr) << wr.opcode;
+      const bool names_memory = is_atomic || wr.opcode == IBV_WR_RDMA_WRITE || wr.opcode == IBV_WR_RDMA_READ ||
+                                wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+      if (names_memory) {
+        EXPECT_EQ(g_taken.wr.rdma.remote_addr, wr.wr.rdma.remote_addr) << wr.opcode;
+      }
+      if (names_memory && !is_atomic) {
+        EXPECT_EQ(g_taken.wr.rdma.rkey, wr.wr.rdma.rkey) << wr.opcode;
+      }
+      if (is_atomic) {
+        EXPECT_EQ(g_taken.wr.atomic.compare_add, wr.wr.atomic.compare_add);
+        EXPECT_EQ(g_taken.wr.atomic.swap, wr.wr.atomic.swap);
+        EXPECT_EQ(g_taken.wr.atomic.rkey, wr.wr.atomic.rkey);
+      }
+      EXPECT_EQ(g_taken_element.addr, sge.addr) << wr.opcode;
+      EXPECT_EQ(g_taken_element.length, sge.length) << wr.opcode;
+      EXPECT_EQ(g_taken_element.lkey, sge.lkey) << wr.opcode;
+      auto* slot = reinterpret_cast<SlotHeader*>(g_taken.wr_id);
+      ASSERT_EQ(slot, &qp.send.slot(qp.send.head - 1)) << wr.opcode;
+      EXPECT_EQ(slot->user_wr_id, n) << wr.opcode;
+      slot->complete(IBV_WC_SUCCESS);
+    }
   }
 }
 

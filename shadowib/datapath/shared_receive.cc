@@ -3,6 +3,7 @@
 
 #include "hooks/threads/stop.h"
 #include "shadowib/datapath/datapath.h"
+#include "shadowib/datapath/pieces.h"
 #include "shadowib/objects/backend.h"
 
 namespace shadowib {
@@ -17,7 +18,7 @@ __attribute__((noinline)) int post_translated(ShadowSrq& srq, const RecvSlot& sl
   ibv_recv_wr wr = slot.wr;
   ibv_sge list[kMaxSge];
   wr.sg_list = list;
-  turn_local_keys(*srq.context, slot.sge, wr.num_sge, list);
+  turn_local_keys(*srq.context, slot.list(), wr.num_sge, list);
   return post_real(srq, &wr);
 }
 
@@ -31,7 +32,7 @@ int accept(ShadowSrq& srq, const ibv_recv_wr& wr) {
   if (slot == nullptr) return ENOMEM;
   slot->user_wr_id = wr.wr_id;
   slot->wr.num_sge = wr.num_sge;
-  for (int i = 0; i < wr.num_sge; ++i) slot->sge[i] = wr.sg_list[i];
+  for (int i = 0; i < wr.num_sge; ++i) copy_element(slot->list()[i], wr.sg_list[i]);
   int rc = post_slot(srq, *slot);
   if (rc != 0) slot->release();
   return rc;

@@ -128,7 +128,7 @@ void fill_operations(ShadowContext& context) {
   program.ops.poll_cq = g_backend.needs_signals ? poll_cq : poll_cq_unforced;
   program.ops.req_notify_cq = req_notify_cq;
   program.ops.post_send = g_backend.needs_signals ? post_send : post_send_unforced;
-  program.ops.post_recv = post_recv;
+  program.ops.post_recv = g_backend.needs_signals ? post_recv : post_recv_unforced;
   program.ops.post_srq_recv = post_srq_recv;
   context.verbs().create_cq_ex = create_cq_ex;
   context.verbs().create_qp_ex = create_qp_ex;

@@ -82,7 +82,7 @@ void reset_logs(ShadowQp& qp) {
   qp.send.clear();
   qp.sparing.reset();
   qp.receive.clear();
-  qp.messages_sent = 0;
+  qp.send.messages = 0;
   qp.shared_consumed = 0;
   qp.executed_base = 0 - (g_backend.sq_executed != nullptr ? g_backend.sq_executed(qp.real) : 0);
   qp.remote = {};

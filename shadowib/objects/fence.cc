@@ -38,7 +38,7 @@ int post_fence(ShadowQp& qp, Fence& fence) {
 int close_before_message(ShadowQp& qp) {
   if (qp.send.head > 0 && is_spared(qp, qp.send.head - 1))
     if (int rc = post_fence(qp, qp.sparing.of_message); rc != 0) return rc;
-  qp.sparing.before_message = false;
+  qp.sparing.forget_before_message();
   qp.sparing.opcodes = kConsumingReceive;
   qp.sparing.until = 0;
   return 0;

@@ -29,16 +29,23 @@ struct Fence {
 struct Sparing {
   static constexpr std::uint32_t kOneSided = 1u << IBV_WR_RDMA_WRITE | 1u << IBV_WR_RDMA_READ |
                                              1u << IBV_WR_ATOMIC_CMP_AND_SWP | 1u << IBV_WR_ATOMIC_FETCH_AND_ADD;
+  // They are seldom, and their requests have more to copy.
+  static constexpr std::uint32_t kLong = ~(kConsumingReceive | 1u << IBV_WR_RDMA_WRITE | 1u << IBV_WR_RDMA_READ);
   static constexpr std::uint32_t kRoom = 2;  // fences at a time
 
-  std::uint64_t until = 0;      // unsignaled requests before this sequence are spared, if they are
-  std::uint32_t opcodes = 0;    // of these: kConsumingReceive, kOneSided, or 0: not chosen yet
-  std::uint32_t every = 0;      // k; 0: all are forced
-  bool before_message = false;  // a message has to look whether a fence is due
-  std::uint64_t forced = 0;     // requests since the queue pair was made, while others were spared
-  std::uint32_t room = 0;       // requests that the real queue holds for fences; 0: none can be posted
-  std::uint64_t proven = 0;     // the send sequence before which everything has run, whatever its slots say
+  std::uint64_t until = 0;         // unsignaled requests before this sequence are spared, if they are
+  std::uint32_t opcodes = 0;       // of these: kConsumingReceive, kOneSided, or 0: not chosen yet
+  std::uint32_t every = 0;         // k; 0: all are forced
+  std::uint32_t long_way = kLong;  // opcodes that no short way takes; messages, if they have to look for a due fence
+  std::uint64_t forced = 0;        // requests since the queue pair was made, while others were spared
+  std::uint32_t room = 0;          // requests that the real queue holds for fences; 0: none can be posted
+  std::uint64_t proven = 0;        // the send sequence before which everything has run, whatever its slots say
   Fence of_checkpoint, of_message;
+
+  // A message has to look whether a fence is due.
+  bool before_message() const { return (long_way & kConsumingReceive) != 0; }
+  void note_before_message() { long_way = kLong | kConsumingReceive; }
+  void forget_before_message() { long_way = kLong; }
 
   void stop() {
     every = 0;
@@ -48,7 +55,7 @@ struct Sparing {
   void reset() {
     until = proven = of_checkpoint.at = of_message.at = 0;
     opcodes = 0;
-    before_message = false;
+    forget_before_message();
     of_checkpoint.slot.release();
     of_message.slot.release();
   }

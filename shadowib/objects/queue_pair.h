@@ -60,7 +60,8 @@ struct ShadowQp {
   // Functions that newer headers have behind it, and a program compiled with them may look for: not there.
   void (*newer[7])() = {};
   ListHook hook;
-  ibv_qp* real = nullptr;
+  // Posts read one cache line of these, and each kind of them writes another.
+  alignas(64) ibv_qp* real = nullptr;
   int (*real_post_send)(ibv_qp*, ibv_send_wr*, ibv_send_wr**) = nullptr;
   int (*real_post_recv)(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**) = nullptr;
   ShadowContext* context = nullptr;
@@ -69,19 +70,6 @@ struct ShadowQp {
   // datagrams, which name address handles, and for XRC, whose requests name queues.
   std::atomic<bool> translate{false};
   std::atomic<bool> translate_receives{false};  // only their keys are to be turned: the context's for all types
-  // Set them. Threads may be posting.
-  void turn_sends() {
-    SpinGuard guard(send.lock);
-    translate = true;
-    sparing.stop();
-    send.close_short_way();
-  }
-  void turn_receives() {
-    SpinGuard guard(receive.lock);
-    translate_receives = true;
-    receive.close_short_way();
-  }
-
   // The backend needs signals (BackendOps::needs_signals), and the send queue's completion queue has room for all.
   bool forces_signals = false;
   // An unsignaled request is signaled on its way down. kBegins: the completion queue does not know yet that it has
@@ -91,11 +79,10 @@ struct ShadowQp {
 
   std::shared_ptr<SendBuilder> builder;  // if it was created with the builders of extended verbs
 
-  WorkQueue<SendSlot> send;
-  std::uint32_t messages_sent = 0;  // receive-consuming requests posted since the connection began (wraps)
-  std::uint64_t executed_base = 0;  // send sequence at which the backend's executed count was 0
-  WorkQueue<RecvSlot> receive;      // stays empty if it takes from a shared one
-  ShadowSrq* srq = nullptr;         // whose receives it takes, if not its own
+  alignas(64) WorkQueue<SendSlot> send;
+  std::uint64_t executed_base = 0;                // send sequence at which the backend's executed count was 0
+  alignas(64) WorkQueue<RecvSlot> receive;        // stays empty if it takes from a shared one
+  ShadowSrq* srq = nullptr;                       // whose receives it takes, if not its own
   std::atomic<std::uint32_t> shared_consumed{0};  // of them, with success since the connection began (wraps)
 
   ibv_qp_init_attr init{};  // as asked for, CQ pointers the program's; null: it has no such queue
@@ -125,6 +112,18 @@ struct ShadowQp {
   AcknowledgedEvents events;              // async ones that name it
   std::shared_ptr<BorderLog> border_log;  // its own; nullptr: it has sent nothing to another cluster
 
+  // Set translate and translate_receives. Threads may be posting.
+  void turn_sends() {
+    SpinGuard guard(send.lock);
+    translate = true;
+    sparing.stop();
+    send.close_short_way();
+  }
+  void turn_receives() {
+    SpinGuard guard(receive.lock);
+    translate_receives = true;
+    receive.close_short_way();
+  }
   bool is_datagram() const { return qp.qp_base.qp_type == IBV_QPT_UD; }
   bool is_initiator() const { return qp.qp_base.qp_type == IBV_QPT_XRC_SEND; }
   bool is_target() const { return qp.qp_base.qp_type == IBV_QPT_XRC_RECV; }

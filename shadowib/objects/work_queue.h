@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -30,6 +31,7 @@ struct SlotHeader {
   // The status of a slot whose completion has not been taken. Polls turn back the wr_id of a kPlain one, and look
   // closer at others.
   enum Pending : std::uint8_t {
+    kSpared = 0xFB,  // not signaled, on a queue pair that forces one request of many: no completion but in error
     kFence = 0xFC,   // a request of the shim's own (objects/fence.h): the program sees nothing of it
     kForced = 0xFD,  // signaled by the shim alone: the program sees no success
     kApart = 0xFE,   // the completion names its queue pair otherwise than the program knows it
@@ -42,9 +44,10 @@ struct SlotHeader {
   std::uint8_t flags;                // set once: IBV_SEND_SIGNALED if all requests of the ring are
   bool is_receive;                   // set once
 
-  bool done() const { return status.load(std::memory_order_acquire) < kFence; }
+  bool done() const { return status.load(std::memory_order_acquire) < kSpared; }
   // As done(), for the hot path.
-  bool is_free() const { return is_below<kFence>(status); }
+  bool is_free() const { return is_below<kSpared>(status); }
+  bool is_spared() const { return status.load(std::memory_order_acquire) == kSpared; }
   bool forced() const { return status.load(std::memory_order_relaxed) == kForced; }
   void pend(Pending as) { status.store(as, std::memory_order_relaxed); }
   void release() { complete(IBV_WC_SUCCESS); }  // nothing was posted, or nothing more will come: free for the next
@@ -55,8 +58,12 @@ struct SlotHeader {
 // wr.wr_id, wr.sg_list and, between posts, wr.next = null are the slot's own and set once.
 struct SendSlot : SlotHeader {
   using Request = ibv_send_wr;
-  ibv_send_wr wr;  // as posted, with wr_id = this, keys virtual, sg_list = sge; signaled if forced
-  ibv_sge sge[];   // [0..max_sge), then max_inline bytes of inline data
+  ibv_send_wr wr;  // as posted, with wr_id = this, keys virtual, sg_list = list(); signaled if forced
+
+  // [0..max_sge), then max_inline bytes of inline data. It lies where a bind has its window, since a bind has no
+  // list: so what a common request needs is in two cache lines, not three.
+  static constexpr std::size_t kListAt = sizeof(SlotHeader) + offsetof(ibv_send_wr, bind_mw);
+  ibv_sge* list() { return reinterpret_cast<ibv_sge*>(reinterpret_cast<char*>(this) + kListAt); }
 
   // One is due even on success. A poller that takes a force back has yet to take the completion.
   bool signaled() const {
@@ -74,7 +81,10 @@ struct SendSlot : SlotHeader {
 struct RecvSlot : SlotHeader {
   using Request = ibv_recv_wr;
   ibv_recv_wr wr;
-  ibv_sge sge[];
+
+  static constexpr std::size_t kListAt = sizeof(SlotHeader) + sizeof(ibv_recv_wr);
+  ibv_sge* list() { return reinterpret_cast<ibv_sge*>(reinterpret_cast<char*>(this) + kListAt); }
+  const ibv_sge* list() const { return const_cast<RecvSlot*>(this)->list(); }
 
   static constexpr bool signaled() { return true; }
 };
@@ -107,6 +117,22 @@ inline constinit BusySlot g_busy_slot;
 template <typename Slot>
 class WorkQueue {
  public:
+  // Posts use one cache line, if the queue lies at the beginning of one.
+  SpinLock lock;
+  std::uint64_t head = 0;  // written under lock
+  // The arguments of the post that is under way on the short way; under lock.
+  typename Slot::Request* posting = nullptr;
+  typename Slot::Request** posting_bad = nullptr;
+  // Sends that consume receives, posted since the connection began (wraps); under lock.
+  std::uint32_t messages = 0;
+
+ private:
+  std::uint32_t short_mask_ = 0;
+  char* short_slots_ = nullptr;
+  std::uint64_t stride_ = 0;   // bytes
+  std::uint64_t free_to_ = 0;  // a spared slot may be taken by a sequence before this: a later request has run
+
+ public:
   WorkQueue() = default;
   ~WorkQueue() { arena_free(slots_); }
   WorkQueue(const WorkQueue&) = delete;
@@ -118,11 +144,15 @@ class WorkQueue {
               bool signals_all = false) {
     std::uint64_t slots = 1;
     while (slots < capacity) slots *= 2;
-    stride_ = (sizeof(Slot) + max_sge * sizeof(ibv_sge) + extra_bytes + 63) & ~std::uint64_t{63};
+    const std::size_t bytes = std::max(sizeof(Slot), Slot::kListAt + max_sge * sizeof(ibv_sge) + extra_bytes);
+    stride_ = (bytes + 63) & ~std::uint64_t{63};
     slots_ = static_cast<char*>(arena_allocate(slots * stride_, 64));
     if (slots_ == nullptr) return false;
     mask_ = slots - 1;
-    if (short_slots_ == nullptr) short_slots_ = slots_, short_mask_ = mask_;  // else it is closed
+    if (short_slots_ == nullptr) {  // else it is closed
+      short_slots_ = slots_;
+      short_mask_ = static_cast<std::uint32_t>(mask_);
+    }
     max_sge_ = max_sge;
     max_inline_ = extra_bytes;
     for (std::uint64_t i = 0; i < slots; ++i) {
@@ -130,7 +160,7 @@ class WorkQueue {
       s.is_receive = is_receive;
       s.flags = signals_all ? IBV_SEND_SIGNALED : 0;
       s.wr.wr_id = reinterpret_cast<std::uint64_t>(static_cast<SlotHeader*>(&s));
-      s.wr.sg_list = s.sge;
+      s.wr.sg_list = s.list();
     }
     return true;
   }
@@ -141,6 +171,17 @@ class WorkQueue {
 
   // The next slot, as the short way of posts sees it: never free once that is closed. Caller holds lock.
   Slot& short_slot() { return *reinterpret_cast<Slot*>(short_slots_ + (head & short_mask_) * stride_); }
+  // Whether that slot may be taken: it is free, or it is spared, and has run.
+  bool may_take(const Slot& short_slot) const {
+    return short_slot.is_free() || (is_equal<SlotHeader::kSpared>(short_slot.status) && head < free_to_);
+  }
+  // Has the processor fetch what the next post writes, the slot behind this one. With many queue pairs it is in no
+  // near cache.
+  void prefetch_behind(const Slot& slot) const {
+    const char* const next = reinterpret_cast<const char*>(&slot) + stride_;
+    __builtin_prefetch(next, 1);
+    if (Slot::kListAt >= 64) __builtin_prefetch(next + 64, 1);
+  }
   // From now on no request goes down as it is. Caller holds lock, or nobody posts.
   void close_short_way() {
     short_slots_ = reinterpret_cast<char*>(static_cast<SlotHeader*>(&g_busy_slot));
@@ -162,14 +203,14 @@ class WorkQueue {
   std::uint32_t max_inline() const { return max_inline_; }
 
   // Caller holds lock. True if the next slot, slot(head), is free.
-  bool has_room() { return __builtin_expect(slot(head).done(), 1) || reclaim(); }
+  bool has_room() { return __builtin_expect(is_free(head), 1) || reclaim(); }
 
   // Likewise for the next `count` slots.
   bool has_room_for(std::uint64_t count) {
     if (count > mask_ + 1) return false;
     const auto free = [&] {
       for (std::uint64_t s = head; s < head + count; ++s)
-        if (!slot(s).done()) return false;
+        if (!is_free(s)) return false;
       return true;
     };
     if (free()) return true;
@@ -194,20 +235,22 @@ class WorkQueue {
   }
   void clear() {
     for (std::uint64_t i = 0; i <= mask_; ++i) slot(i).release();
-    head = tail_ = 0;
+    head = tail_ = free_to_ = 0;
   }
 
-  SpinLock lock;
-  std::uint64_t head = 0;  // written under lock
-  // The arguments of the post that is under way on the short way; under lock.
-  typename Slot::Request* posting = nullptr;
-  typename Slot::Request** posting_bad = nullptr;
-
  private:
-  // A device's queue of unsignaled requests comes here once a round, and looks at each of its slots.
+  // The slot for a sequence that is to be posted, if those before it are.
+  bool is_free(std::uint64_t sequence) {
+    const Slot& s = slot(sequence);
+    return s.done() || (s.is_spared() && sequence < free_to_);
+  }
+  // A queue of requests that nobody asks a completion of comes here once a round. Spared ones are taken as they are
+  // from then on; others are looked at one by one.
   __attribute__((noinline)) bool reclaim() {
     std::uint64_t sequence = tail();
     const std::uint64_t ran = last_proof(sequence);
+    if (ran != 0) free_to_ = std::max(free_to_, ran + 1 + slots());
+    if (is_free(head)) return true;
     char* at = reinterpret_cast<char*>(&slot(sequence));
     char* const end = slots_ + (mask_ + 1) * stride_;
     for (; sequence < ran; ++sequence) {
@@ -228,15 +271,14 @@ class WorkQueue {
   std::uint64_t last_proof(std::uint64_t first) {
     for (std::uint64_t s = head; s-- > first;) {
       const std::uint8_t status = slot(s).status.load(std::memory_order_acquire);
-      if (status < SlotHeader::kFence && status != IBV_WC_WR_FLUSH_ERR) return s;
+      if (status < SlotHeader::kSpared && status != IBV_WC_WR_FLUSH_ERR) return s;
     }
     return 0;
   }
 
-  char *short_slots_ = nullptr, *slots_ = nullptr;
-  std::uint64_t short_mask_ = 0, mask_ = 0;
+  char* slots_ = nullptr;
+  std::uint64_t mask_ = 0;
   std::uint64_t tail_ = 0;
-  std::uint64_t stride_ = 0;  // bytes
   std::uint32_t max_sge_ = 0, max_inline_ = 0;
 };
 

@@ -93,9 +93,90 @@ TEST_F(WorkQueueTest, AForcedSlotIsKeptUntilItsOwnCompletionWasTaken) {
   EXPECT_TRUE(queue.has_room());
 }
 
+class SparedSlots : public WorkQueueTest {
+ protected:
+  void spare(int count) {
+    for (; count > 0; --count) post(false).pend(SlotHeader::kSpared);
+  }
+  // How many more there is room for, one by one.
+  int room() {
+    int count = 0;
+    for (; count < 100 && queue.has_room(); ++count) spare(1);
+    return count;
+  }
+};
+
+TEST_F(SparedSlots, AreTakenUpToTheProof) {
+  spare(3);
+  post(true);
+  spare(4);
+  EXPECT_FALSE(queue.has_room()) << "nothing says that they have run";
+  complete(3);
+  EXPECT_TRUE(queue.has_room_for(4));
+  EXPECT_FALSE(queue.has_room_for(5));
+  EXPECT_EQ(room(), 4) << "4 is not known to have run";
+  EXPECT_EQ(queue.retired(), 4u) << "those that took their places have not run";
+  EXPECT_EQ(queue.head, 12u);
+}
+
+TEST_F(SparedSlots, AProofTellsNothingOfACompletionThatWasNotTaken) {
+  spare(1);
+  post(true);
+  spare(1);
+  post(true);
+  spare(4);
+  complete(3);
+  EXPECT_EQ(room(), 1) << "the completion of 1 is in another thread's hands";
+  complete(1);
+  EXPECT_EQ(room(), 3);
+}
+
+TEST_F(SparedSlots, AFlushProvesNothing) {
+  spare(4);
+  post(true);
+  spare(3);
+  complete(4, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_FALSE(queue.has_room());
+  for (std::uint64_t i : {0, 1, 2, 3}) complete(i, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(room(), 5) << "each has said so itself";
+}
+
+TEST_F(SparedSlots, AProofIsOfOneLifeOfTheQueue) {
+  for (int round = 0; round < 3; ++round) {
+    spare(7);
+    post(true);
+    complete(queue.head - 1);
+  }
+  EXPECT_EQ(room(), 8);
+  queue.clear();
+  spare(8);
+  EXPECT_FALSE(queue.has_room());
+}
+
+// What posts write is in as few cache lines as it can be: with many queue pairs each is in no near cache.
+TEST_F(WorkQueueTest, AFewLinesHoldWhatACommonPostWrites) {
+  const auto line = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) / 64; };
+  SendSlot& slot = queue.slot(0);
+  EXPECT_EQ(line(&slot.wr.wr.rdma.rkey), line(&slot) + 1);
+  EXPECT_EQ(line(&slot.list()[0].lkey), line(&slot) + 1);
+  WorkQueue<RecvSlot> receives;
+  ASSERT_TRUE(receives.create(8, 1, 0, true));
+  EXPECT_EQ(line(&receives.slot(1)), line(&receives.slot(0)) + 1);
+  alignas(64) WorkQueue<SendSlot> aligned;
+  EXPECT_EQ(line(&aligned.lock), line(&aligned.messages));
+  EXPECT_EQ(line(&aligned.lock), line(&aligned.posting_bad));
+}
+
+TEST_F(WorkQueueTest, ABindHasItsWindowWhereOthersHaveTheirList) {
+  EXPECT_GE(reinterpret_cast<char*>(&queue.slot(1)), reinterpret_cast<char*>(&queue.slot(0) + 1));
+  WorkQueue<SendSlot> least;
+  ASSERT_TRUE(least.create(2, 1, 0, false));
+  EXPECT_GE(reinterpret_cast<char*>(&least.slot(1)), reinterpret_cast<char*>(&least.slot(0) + 1));
+}
+
 TEST_F(WorkQueueTest, SlotsKeepTheirAddressesAndRoomForInlineData) {
   SendSlot* first = &queue.slot(0);
-  char* inline_data = reinterpret_cast<char*>(first->sge + queue.max_sge());
+  char* inline_data = reinterpret_cast<char*>(first->list() + queue.max_sge());
   EXPECT_LE(inline_data + queue.max_inline(), reinterpret_cast<char*>(&queue.slot(1)));
   EXPECT_EQ(&queue.slot(8), first);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first) % 64, 0u);
