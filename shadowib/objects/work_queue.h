@@ -203,20 +203,10 @@ class WorkQueue {
   std::uint32_t max_inline() const { return max_inline_; }
 
   // Caller holds lock. True if the next slot, slot(head), is free.
-  bool has_room() { return __builtin_expect(is_free(head), 1) || reclaim(); }
+  bool has_room() { return __builtin_expect(is_free(head), 1) || reclaim(1); }
 
   // Likewise for the next `count` slots.
-  bool has_room_for(std::uint64_t count) {
-    if (count > mask_ + 1) return false;
-    const auto free = [&] {
-      for (std::uint64_t s = head; s < head + count; ++s)
-        if (!is_free(s)) return false;
-      return true;
-    };
-    if (free()) return true;
-    (void)reclaim();
-    return free();
-  }
+  bool has_room_for(std::uint64_t count) { return count <= slots() && (are_free(count) || reclaim(count)); }
 
   // The sequence behind the last completed slot: everything before it is retired. Caller holds lock or threads are
   // stopped.
@@ -244,13 +234,18 @@ class WorkQueue {
     const Slot& s = slot(sequence);
     return s.done() || (s.is_spared() && sequence < free_to_);
   }
-  // A queue of requests that nobody asks a completion of comes here once a round. Spared ones are taken as they are
-  // from then on; others are looked at one by one.
-  __attribute__((noinline)) bool reclaim() {
+  bool are_free(std::uint64_t count) {
+    for (std::uint64_t s = head; s < head + count; ++s)
+      if (!is_free(s)) return false;
+    return true;
+  }
+  // True if it has made room for `count`. A queue of requests that nobody asks a completion of comes here once a
+  // round. Spared ones are taken as they are from then on; others are looked at one by one.
+  __attribute__((noinline)) bool reclaim(std::uint64_t count) {
     std::uint64_t sequence = tail();
     const std::uint64_t ran = last_proof(sequence);
     if (ran != 0) free_to_ = std::max(free_to_, ran + 1 + slots());
-    if (is_free(head)) return true;
+    if (are_free(count)) return true;
     char* at = reinterpret_cast<char*>(&slot(sequence));
     char* const end = slots_ + (mask_ + 1) * stride_;
     for (; sequence < ran; ++sequence) {
@@ -264,7 +259,7 @@ class WorkQueue {
     }
     while (sequence < head && slot(sequence).done()) ++sequence;
     tail_ = sequence;
-    return slot(head).done();
+    return are_free(count);
   }
   // The last request, not before `first`, whose completion tells that everything before it has run; 0 if there is
   // none. A flush tells nothing: those before it may be flushed too.

@@ -66,6 +66,14 @@ TEST_F(WorkQueueTest, UnsignaledRequestsAreRetiredByALaterCompletion) {
   EXPECT_FALSE(queue.has_room()) << "6 and 7 are not known to have run";
 }
 
+// A poller has taken the completion of 0 and that of 7: the places between them are free as well.
+TEST_F(WorkQueueTest, ThereIsRoomForManyBehindAPlaceThatIsFree) {
+  for (int i = 0; i < 8; ++i) post(i == 0 || i == 7);
+  complete(0);
+  complete(7);
+  EXPECT_TRUE(queue.has_room_for(8));
+}
+
 TEST_F(WorkQueueTest, AFlushTellsNothingOfUnsignaledRequestsBeforeIt) {
   for (int i = 0; i < 8; ++i) post(false);
   complete(4, IBV_WC_WR_FLUSH_ERR);
