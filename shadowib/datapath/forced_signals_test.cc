@@ -597,6 +597,20 @@ TEST_F(Spared, OneThatIsForcedAndRefusedIsForcedAgain) {
   EXPECT_EQ(posted(), "s---s");
 }
 
+TEST_F(Spared, OneThatIsForcedAndTooLongIsForcedAgain) {
+  for (int i = 0; i < 12; ++i) {
+    ibv_sge sge{reinterpret_cast<std::uint64_t>(memory), 17, 1};
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_INLINE;
+    ASSERT_EQ(post_send(&qp.qp.qp_base, &wr, &bad), EINVAL);
+    if (i % 2 == 1) post(1, IBV_WR_SEND);
+  }
+  EXPECT_EQ(posted(), "s---s-");
+}
+
 TEST_F(Spared, NoneOnceRequestsAreTurned) {
   post(2, IBV_WR_SEND);
   qp.turn_sends();

@@ -134,6 +134,12 @@ __attribute__((always_inline)) inline void record(ShadowQp& qp, SendSlot& slot, 
   pend_next<may_force, SlotHeader::kPlain>(qp, slot, wr.send_flags, wr.opcode);
 }
 
+// The slot's request is refused. One that was to be forced would tell of those behind it: the next is forced instead.
+void drop(ShadowQp& qp, SendSlot& slot) {
+  if (slot.forced()) qp.sparing.until = 0;
+  slot.release();
+}
+
 // The whole request. 0 or the errno to refuse it with.
 int record_any(ShadowQp& qp, SendSlot& slot, const ibv_send_wr& wr) {
   if (static_cast<std::uint32_t>(wr.num_sge) > qp.send.max_sge()) return EINVAL;
@@ -146,7 +152,7 @@ int record_any(ShadowQp& qp, SendSlot& slot, const ibv_send_wr& wr) {
   }
   if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
     if (copy_inline(slot, wr, qp.send)) return 0;
-    slot.release();
+    drop(qp, slot);
     return EINVAL;
   }
   for (int i = 0; i < wr.num_sge; ++i) copy_element(slot.list()[i], wr.sg_list[i]);
@@ -161,8 +167,7 @@ __attribute__((always_inline)) inline void accept(ShadowQp& qp, ibv_wr_opcode op
 void unaccept(ShadowQp& qp) {
   SendSlot& slot = qp.send.slot(--qp.send.head);
   if (changes_window(slot.wr.opcode)) qp.context->windows.forget_change(qp, qp.send.head, slot.wr);
-  if (slot.forced()) qp.sparing.until = 0;
-  slot.release();
+  drop(qp, slot);
   qp.send.messages -= consumes_receive(slot.wr.opcode);
 }
 
