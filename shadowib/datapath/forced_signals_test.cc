@@ -719,6 +719,26 @@ class SparedAtRandom : public Spared {
     log.clear();
     in_error = false;
   }
+  // A checkpoint in whose image a tail has not run, and its restart: that tail goes down again, and nothing else.
+  void restart() {
+    drain_completions(cq);
+    std::uint64_t ran = 0;
+    while (ran < log.size() && at(ran).has_run) ++ran;
+    qp.sparing.proven = ran;  // by a fence, or by the peer's count
+    retire_executed(qp);
+    ASSERT_EQ(executed_frontier(qp), ran);
+    g_posted.clear();
+    qp.sparing.forget();
+    context->translate = true;
+    qp.turn_sends();
+    qp.send.retire_to(ran);
+    ASSERT_EQ(repost_sends(qp, ran), 0);
+    ASSERT_EQ(g_posted.size(), log.size() - ran);
+    for (const Posted& again : g_posted) {
+      ASSERT_EQ(reinterpret_cast<const SlotHeader*>(again.wr_id)->user_wr_id, log[ran++]);
+      ASSERT_NE(again.flags & IBV_SEND_SIGNALED, 0u);
+    }
+  }
   void step() {
     switch (random() % 64) {
       case 0:
@@ -758,6 +778,26 @@ TEST_F(SparedAtRandom, NoneIsLostOrToldOfTwice) {
   EXPECT_GT(qp.sparing.forced, 1000u);
   EXPECT_GT(full, 1000u) << "the queue was hardly ever full";
   EXPECT_GT(settled, 1000u);
+}
+
+TEST_F(SparedAtRandom, ARestartPostsAgainWhatHasNotRun) {
+  for (int life = 0; life < 500 && !HasFatalFailure(); ++life) {
+    std::destroy_at(&qp);
+    std::construct_at(&qp);
+    context->translate = false;
+    cq.reserved = 0;
+    SetUp();
+    requests.resize(1);
+    log.clear();
+    in_error = false;
+    cq.refill.clear();
+    cq.note_refill();
+    for (std::uint64_t n = up_to(200); n > 0 && !HasFatalFailure(); --n) step();
+    if (!in_error) restart();
+    for (std::uint64_t n = up_to(100); n > 0 && !HasFatalFailure(); --n) step();
+    if (!HasFatalFailure()) settle();
+  }
+  EXPECT_GT(settled, 500u);
 }
 
 }  // namespace
