@@ -20,7 +20,7 @@ from mpi import PATHS, QUIET, MpiJob
 from mpi_cost import loop_time
 from mpi_programs import Lammps
 
-SLOWER, PAIRS, INTERVAL_S, STEPS = 1.03, 5, 4, 4800
+SLOWER, PAIRS, INTERVAL_S, STEPS = 1.03, 5, 4, 12000
 STORE = pathlib.Path(__file__).resolve().parent / "programs" / "object_store.py"
 
 
