@@ -1,6 +1,6 @@
 // A private heap for the shim and for backends: never the program's malloc, whose locks a stopped thread may hold.
 //
-// Size classes with free lists in chunks of 1 MiB; larger requests are mapped by themselves. One short lock, so
+// Size classes with free lists, in chunks of some 1 MiB; larger requests are mapped by themselves. One short lock, so
 // a holder must not be stopped: see arena_protect_holders(). Memory is 16-byte aligned, 64 on request.
 #pragma once
 
