@@ -615,7 +615,8 @@ class SparedAtRandom : public Spared {
     return std::find(g_in_hand.begin(), g_in_hand.end(), id) == g_in_hand.end() &&
            std::none_of(g_completed.begin(), g_completed.end(), [id](const ibv_wc& wc) { return wc.wr_id == id; });
   }
-  bool is_drained(std::uint64_t id) {
+  // There is one thread.
+  bool is_drained(std::uint64_t id) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
     return std::any_of(cq.refill.begin(), cq.refill.end(), [id](const Drained& d) { return d.wc.wr_id == id; });
   }
   void post_some() {
@@ -697,7 +698,7 @@ class SparedAtRandom : public Spared {
     for (std::uint64_t s = known < kSlots ? 0 : known - kSlots; s < known; ++s) ASSERT_TRUE(at(s).has_run) << s;
   }
   // A checkpoint, and then a program that has polled all.
-  void settle() {
+  void settle() SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
     if (is_spared(qp, frontier())) (void)post_fence(qp, qp.sparing.of_checkpoint);
     while (!g_posted.empty()) execute_one();
     if (is_spared(qp, frontier())) (void)post_fence(qp, qp.sparing.of_checkpoint);  // the other was behind fewer
@@ -720,6 +721,10 @@ class SparedAtRandom : public Spared {
     in_error = false;
   }
   // A checkpoint in whose image a tail has not run, and its restart: that tail goes down again, and nothing else.
+  void forget_drained() SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
+    cq.refill.clear();
+    cq.note_refill();
+  }
   void restart() {
     drain_completions(cq);
     std::uint64_t ran = 0;
@@ -790,8 +795,7 @@ TEST_F(SparedAtRandom, ARestartPostsAgainWhatHasNotRun) {
     requests.resize(1);
     log.clear();
     in_error = false;
-    cq.refill.clear();
-    cq.note_refill();
+    forget_drained();
     for (std::uint64_t n = up_to(200); n > 0 && !HasFatalFailure(); --n) step();
     if (!in_error) restart();
     for (std::uint64_t n = up_to(100); n > 0 && !HasFatalFailure(); --n) step();

@@ -4,6 +4,7 @@ For tests that are started as NAME.py BUILD_DIR PROGRAM [unittest options]; SHAD
 of ib2tcp.
 """
 import contextlib
+import ctypes
 import fcntl
 import functools
 import os
@@ -17,6 +18,16 @@ import termios
 import time
 import unittest
 
+CLONE_NEWIPC = 0x08000000
+
+
+def enter_own_ipc_namespace():
+    """A System V queue that nobody has used may be any program's, so it counts as the job's. Restarts put members into pid namespaces of
+    their own, and members of several must not share one. Who may not have a namespace stays, as before."""
+    ctypes.CDLL(None).unshare(CLONE_NEWIPC)
+
+
+enter_own_ipc_namespace()
 BUILD, PROGRAM = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
 SHADOWIB = BUILD / "bin" / "shadowib"
 TIMEOUT_S = 300
