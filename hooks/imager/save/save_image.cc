@@ -60,6 +60,8 @@ struct SaveJob {
 constexpr int kSaverFault = 68;  // Phase::kSaver
 constexpr std::size_t kPathBytes = 4096;
 constexpr std::size_t kBetweenStackBytes = 64 << 10;
+constexpr long kGetFs = 0x1003;               // ARCH_GET_FS
+constexpr std::uint64_t kReturned = 1 << 20;  // at once
 
 // A timer that signals one thread may have run out since that thread has noted its pending signals. The context gets
 // the signal as the kernel would deliver it.
@@ -241,9 +243,28 @@ Status save_as_saver(SaveJob* job) {
   return refuse_changed(*job->table);
 }
 
+// Of the saver, as the last thing but its report: a process that ends has given its memory up, and the kernel does
+// not think of it any more, long before the memory is free. A program that runs out of memory meanwhile would be
+// ended instead of it.
+void give_memory_back(const SaveJob& job) {
+  std::uint64_t thread = 0;
+  raw::invoke(__NR_arch_prctl, kGetFs, &thread);
+  const std::uint64_t needed[] = {reinterpret_cast<std::uint64_t>(job.request),
+                                  reinterpret_cast<std::uint64_t>(job.request->saver), thread};
+  for (std::uint32_t i = 0; i < job.table->count; ++i) {
+    const MappingRecord& m = job.table->mappings[i];
+    if (m.kind != MappingKind::kAnonymous || m.length < kReturned || !is_copied(*job.table, i)) continue;
+    bool is_needed = false;
+    for (const std::uint64_t at : needed) is_needed = is_needed || at - m.start < m.length;
+    for (std::uint64_t done = 0; !is_needed && done < m.length; done += kReturned)
+      raw::invoke(__NR_munmap, m.start + done, m.length - done < kReturned ? m.length - done : kReturned);
+  }
+}
+
 void run_saver(void* argument) {
   auto* job = static_cast<SaveJob*>(argument);
   const Status status = save_as_saver(job);
+  give_memory_back(*job);
   job->request->saver->finish(status, *job->result);
 }
 

@@ -74,6 +74,13 @@ TEST_F(Imager, CopiesRegisteredMemoryItself) {
   EXPECT_EQ(restarted.status, kRight) << restarted.text;
 }
 
+TEST_F(Imager, ASaverGivesItsMemoryBackBeforeItEnds) {
+  const Outcome saved = save("saver_gives_memory_back", with_saver_that_stops);
+  ASSERT_EQ(saved.status, kSaved) << saved.text;
+  const Outcome restarted = restart();
+  EXPECT_EQ(restarted.status, kRight) << restarted.text;
+}
+
 TEST_F(Imager, WritesAllByItselfWhereNoSaverCanBeMade) {
   const Outcome saved = save("saver_that_cannot_be", [] {
     if (::geteuid() == 0) become_nobody();  // whom the limit of processes binds

@@ -167,6 +167,34 @@ SCENARIO(saver_pinned) {
   for (std::size_t i = 0; i < kBytes; ++i) CHECK_THAT(hole[i] == (i / kPage == kPart / kPage ? 0 : 'a'));
 }
 
+// A process that ends is no candidate any more when memory runs out. So a saver that ends has given its memory back.
+SCENARIO(saver_gives_memory_back) {
+  with_table();
+  constexpr int kMaps = 16;
+  for (int i = 0; i < kMaps; ++i) std::memset(map(MAP_PRIVATE), 'a', kBytes);
+  meanwhile([](int saver) {
+    await_stopped(saver);
+    const auto resident = [saver] {
+      std::ifstream statm("/proc/" + std::to_string(saver) + "/statm");
+      std::size_t mapped = 0, pages = 0;
+      statm >> mapped >> pages;
+      return pages * 4096;
+    };
+    CHECK_THAT(resident() > kMaps * kBytes);
+    CHECK_THAT(::ptrace(PTRACE_SEIZE, saver, nullptr, PTRACE_O_TRACEEXIT) == 0);
+    let_go(saver);
+    for (int status = 0; status >> 8 != (SIGTRAP | PTRACE_EVENT_EXIT << 8);) {
+      CHECK_THAT(::waitpid(saver, &status, __WALL) == saver && WIFSTOPPED(status));
+      if (status >> 8 != (SIGTRAP | PTRACE_EVENT_EXIT << 8))
+        CHECK_THAT(::ptrace(PTRACE_CONT, saver, nullptr, 0) == 0);
+    }
+    const std::size_t at_its_end = resident();
+    CHECK_THAT(::ptrace(PTRACE_DETACH, saver, nullptr, 0) == 0);
+    CHECK_THAT(at_its_end < kMaps * kBytes / 2);
+  });
+  if (!save()) ::_exit(10);
+}
+
 // The saver changes nothing that the program, its relatives or its files could notice.
 SCENARIO(saver_is_a_stranger) {
   with_table();
