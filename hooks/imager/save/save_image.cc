@@ -13,7 +13,6 @@
 
 #include "hooks/imager/image_format.h"
 #include "hooks/imager/imager.h"
-#include "hooks/imager/pinned_copies.h"
 #include "hooks/imager/save/base_index.h"
 #include "hooks/imager/save/fatal_signals.h"
 #include "hooks/imager/save/image_writer.h"
@@ -233,7 +232,6 @@ Status save_as_saver(SaveJob* job) {
   Saver* saver = job->request->saver;
   struct stat made {};
   raw::invoke(__NR_fstat, job->fd, &made);
-  if (const PinnedCopies* pinned = job->request->pinned; pinned != nullptr) SHADOWIB_TRY(pinned->put_in_place());
   SHADOWIB_TRY(saver->become());
   drop_what_is_written(*job->table);
   SHADOWIB_TRY(open_as_saver(job, made));
@@ -283,10 +281,7 @@ Status start_saver(SaveJob* job) {
 Status write_with_saver(SaveJob* job, PageWriter* first) {
   SHADOWIB_TRY(write_pages(first, *job->table, SharedList{job->request->shared, job->request->shared_count},
                            PagePart::kNotCopied));
-  PinnedCopies* const pinned = job->request->pinned;
-  if (pinned != nullptr) pinned->take(*job->table, job->scratch);
   Status refusal = start_saver(job);
-  if (pinned != nullptr) pinned->let_fork();
   if (refusal.ok()) return {};
   job->request->saver->note_refusal(refusal);
   return write_rest(job, PagePart::kCopied);
