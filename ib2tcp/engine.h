@@ -56,6 +56,22 @@ class Tally {
   std::atomic<T> value_{0};
 };
 
+// Whether refusals use up retries (BackendOps::set_paused). Any thread.
+class Pause {
+ public:
+  void set(bool paused) { count_from_ns_.store(paused ? INT64_MAX : monotonic_ns() + kTurnNs); }
+  // False while the program is stopped, and for a while behind that: one that was stopped right behind a refusal gets
+  // its turn before the next one counts.
+  bool refusals_count() const {
+    const std::int64_t from = count_from_ns_.load(std::memory_order_relaxed);
+    return from == 0 || monotonic_ns() >= from;
+  }
+
+ private:
+  static constexpr std::int64_t kTurnNs = 1'000'000'000;  // longer than any min_rnr_timer
+  std::atomic<std::int64_t> count_from_ns_{0};
+};
+
 struct Statistics {
   Tally<std::uint64_t> frames_sent, frames_received, acks_sent, rnr_naks, links_lost, frames_refused,
       handshakes_refused, links_held;
@@ -86,7 +102,7 @@ class Engine {
   std::unique_ptr<Rendezvous> rendezvous;  // who we are to others, and how they are found
   Poller* poller = nullptr;                // the rendezvous's fabric, if it has one
   Statistics statistics;
-  std::atomic<bool> paused{false};  // BackendOps::set_paused
+  Pause pause;
   Tally<std::int64_t> outstanding;  // posted requests of all queue pairs, both kinds
   std::atomic<int> objects{0};      // of the program, all kinds but devices
   int handshakes = 0;               // under way

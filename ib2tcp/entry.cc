@@ -109,7 +109,7 @@ constexpr BackendOps kOps = {
     .sq_executed = sq_executed,
     .progress = [](int timeout_ms) { return g_engine->progress(timeout_ms); },
     .wake = [] { g_engine->wake(); },
-    .set_paused = [](int paused) { g_engine->paused.store(paused != 0); },
+    .set_paused = [](int paused) { g_engine->pause.set(paused != 0); },
     .memory_changes = memory_changes,
     .set_cluster = set_cluster,
     .freeze_border = freeze_border,

@@ -456,7 +456,7 @@ void Qp::forget_peer() {
 
 // True if the refusal is of a request that on_nak() does not know: sent again, or of a RESUME.
 bool Qp::on_border_nak(const FrameHeader& header) {
-  const bool counts = (header.flags & kFlagPaused) == 0 && !g_engine->paused.load(std::memory_order_relaxed);
+  const bool counts = (header.flags & kFlagPaused) == 0 && g_engine->pause.refusals_count();
   if (wait_ == Wait::kResume && header.syndrome == Syndrome::kNotReady) {
     if (header.imm == kGoneForGood) forget_peer();
     // There is no such queue pair, or it is not connected. It is asked again when the timer has run out.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ib2tcp/conformance/fixture.h"
+#include "shadowib/base/lock.h"
 
 namespace shadowib::ib2tcp::testing {
 namespace {
@@ -128,6 +129,25 @@ TEST_P(Conformance, APausedReceiverUsesUpNoRetries) {
     EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
     stopped.set_paused(0);
   }
+}
+
+// A refusal right behind a pause does not count either: the program has had no turn since. Of two queue pairs one's
+// sender and the other's receiver were stopped.
+TEST_P(Conformance, RefusalsCountOnlyAWhileAfterAPause) {
+  constexpr std::int64_t kLongestTimerNs = 655'360'000;
+  QpOptions options;
+  options.rnr_retry = 0;
+  Endpoint x(a(), options), y(b(), options), v(a(), options), w(b(), options);
+  connect(x, y);
+  connect(w, v);
+  y.ops.set_paused(1);
+  const std::int64_t resumed = monotonic_ns();
+  y.ops.set_paused(0);
+  ASSERT_EQ(x.post_send(1, {x.sge(0, 10)}), 0);
+  ASSERT_EQ(w.post_send(1, {w.sge(0, 10)}), 0);
+  EXPECT_WC(x.wait(), 1, IBV_WC_RNR_RETRY_EXC_ERR);
+  EXPECT_GT(monotonic_ns() - resumed, kLongestTimerNs);
+  EXPECT_WC(w.wait(), 1, IBV_WC_RNR_RETRY_EXC_ERR);
 }
 
 }  // namespace
