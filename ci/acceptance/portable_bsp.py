@@ -16,6 +16,7 @@ KILLS, QUICK = 50, 2
 INTERVALS_S = (1, 3, 6)  # without --quick
 RESTART_S = 2  # images are small
 PATIENCE_S = 60
+SAVED = (137, 20)  # exit codes of bsprun and of a restart behind --kill
 SLOW = {**os.environ, "RING_PAUSE_US": "60000"}
 STRUCTS = """#include <bsp.h>
 #include <time.h>
@@ -74,18 +75,24 @@ class BspJob(Job):
         shutil.rmtree(self.directory / "jobs" / self.name / "portable")
         return sorted(out.splitlines())
 
-    def save_when_begun(self, *options: str, process: subprocess.Popen | None = None) -> pathlib.Path | None:
-        """The first checkpoint that finds all processes in the parallel part. None: `process`, the bsprun of a job that nothing holds,
-        came to its good end before."""
+    def save_when_begun(self, process: subprocess.Popen, *options: str, may_end: bool = False) -> pathlib.Path | None:
+        """The first checkpoint that finds all processes of this bsprun in the parallel part. With --kill bsprun has ended behind it.
+        None: a job that nothing holds (`may_end`) came to its good end before."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             done = self.command("checkpoint", self.name, "--timeout", "60", *options)
             if done.returncode == 0:
+                if "--kill" in options:
+                    _, err = process.communicate(timeout=PATIENCE_S)
+                    check(process.returncode in SAVED, f"bsprun behind --kill: {process.returncode}, {err}")
                 return pathlib.Path(done.stdout.splitlines()[-1])
-            if process and (done.returncode == 8 or process.poll() is not None):
-                check(process.wait(PATIENCE_S) == 0, f"checkpoint: {done.returncode}, {done.stderr}, bsprun: {process.returncode}")
+            if may_end and (done.returncode == 8 or process.poll() is not None):
+                _, err = process.communicate(timeout=PATIENCE_S)
+                check(process.returncode == 0, f"checkpoint: {done.returncode}, {done.stderr}, bsprun: {process.returncode}, {err}")
                 shutil.rmtree(self.directory / "jobs" / self.name / "portable", ignore_errors=True)
                 return None
+            if process.poll() is not None:
+                check(False, f"bsprun ended before a checkpoint: {process.returncode}, {process.communicate()}")
             check(done.returncode in (3, 11) and time.monotonic() < deadline, f"checkpoint: {done.returncode}, {done.stderr}")
 
     def restarted(self, name: str, *words: str) -> list[str]:
@@ -98,7 +105,7 @@ def restarted(case: Case) -> str:
     job, ring = BspJob(case), compiled(case, RING)
     wanted = job.all_of(3, ring)
     process = job.begin(3, ring)
-    job.save_when_begun()
+    job.save_when_begun(process)
     job.checkpoint()
     job.end_file.touch()
     out, err = process.communicate(timeout=PATIENCE_S)
@@ -119,15 +126,11 @@ def moved(case: Case) -> str:
         architectures = [HERE, architectures[-1]]
     programs = {a: compiled(case, RING, a) for a in architectures}
     wanted = job.all_of(3, programs[HERE])
-    job.begin(3, programs[HERE])
-    path = job.save_when_begun("--kill")
-    job.end()
+    path = job.save_when_begun(job.begin(3, programs[HERE]), "--kill")
     for architecture in architectures[1:]:
         words = job.words("--from", str(path), "--program", programs[architecture], *runners(architectures))
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=job.holding) as process:
-            path = job.save_when_begun("--kill")
-            _, err = process.communicate(timeout=PATIENCE_S)
-        check(process.returncode == 20, f"{architecture.name}: {process.returncode}, {err}")
+            path = job.save_when_begun(process, "--kill")
         if not case.line.quick or architecture == architectures[-1]:
             check(job.restarted(path.name, "--program", programs[HERE]) == wanted, f"{architecture.name} leads to another result")
     return " -> ".join(a.name for a in architectures)
@@ -150,9 +153,7 @@ def mixed(case: Case) -> str:
     if "aarch64" not in by_name:
         return f"refused {told}; no aarch64"
     pair = [programs[HERE.name], programs["aarch64"]]
-    job.begin(3, "--program", pair[0], "--program", pair[1], *run, pair[0])
-    path = job.save_when_begun("--kill")
-    job.end()
+    path = job.save_when_begun(job.begin(3, "--program", pair[0], "--program", pair[1], *run, pair[0]), "--kill")
     for first, second in (pair[::-1],) if case.line.quick else (pair, pair[::-1]):
         check(job.restarted(path.name, "--program", first, "--program", second, *run) == wanted, "other roles lead to another result")
     return f"x86_64 with aarch64; refused {' and '.join(told)}"
@@ -165,8 +166,7 @@ def example(case: Case) -> str:
     while path is None:
         wanted = job.all_of(3, program, str(rows))
         process = job.begin(3, program, str(rows))
-        path = job.save_when_begun("--kill", process=process)
-        job.end()
+        path = job.save_when_begun(process, "--kill", may_end=True)
         rows *= 2
     check(job.restarted(path.name) == wanted, "another result")
     there = [a for a in at_hand(case) if a != HERE]
@@ -239,9 +239,7 @@ def goes_on_saving(case: Case) -> str:
 
 def refusals(case: Case) -> str:
     job, ring = BspJob(case), compiled(case, RING)
-    job.begin(3, ring)
-    path = job.save_when_begun("--kill")
-    job.end()
+    path = job.save_when_begun(job.begin(3, ring), "--kill")
     for words, text in ((("--portable", "--backend", "ib2tcp", ring), "--portable does not go with --backend"), (("--program", ring, ring), "go with --portable"),
                         (("--from", "ring", "--portable"), "leave --portable out")):
         done = subprocess.run(job.words(*words), capture_output=True, text=True, check=False)
@@ -261,9 +259,7 @@ def refusals(case: Case) -> str:
     architectures = [a for a in ALL if a in at_hand(case) and a != HERE]
     (case.work / "structs.c").write_text(STRUCTS)
     here, there = (compiled(case, case.work / "structs.c", a) for a in (HERE, architectures[-1]))
-    job.begin(2, here)
-    path = job.save_when_begun("--kill")
-    job.end()
+    path = job.save_when_begun(job.begin(2, here), "--kill")
     done = subprocess.run(job.words("--from", str(path), "--program", there, *runners(architectures)), capture_output=True, text=True, check=False,
                           timeout=PATIENCE_S)
     check(done.returncode == 20 and "an unread message of process 0 has values of x86_64 whose type is not known" in done.stderr,

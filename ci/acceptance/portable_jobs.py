@@ -141,6 +141,8 @@ class Job:
         return pathlib.Path(done.stdout.splitlines()[-1])
 
     def sets(self) -> list[dict]:
+        if not self.directory.exists():  # nothing has begun
+            return []
         done = self.command("list", "--json")
         check(done.returncode == 0, f"list: {done.stderr}")
         return json.loads(done.stdout)["sets"]

@@ -162,15 +162,12 @@ def killed(case: Case) -> str:
         if loses:
             name = lost_process(job, each, orders[0], run, random)
         else:
-            job.begin(3, *each.words(orders[0], run), environment={**job.holding, "RING_PAUSE_US": "3000"})
-            name = job.save_when_begun("--kill").name
-            job.end()
+            process = job.begin(3, *each.words(orders[0], run), environment={**job.holding, "RING_PAUSE_US": "3000"})
+            name = job.save_when_begun(process, "--kill").name
         if not loses:  # once more, from the roles of the restart
             words = job.words("--from", name, *[w for i in orders[1] for w in ("--program", each.programs[i])], *run)
             with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**job.holding, "RING_PAUSE_US": "3000"}) as process:
-                name = job.save_when_begun("--kill").name
-                _, err = process.communicate(timeout=PATIENCE_S)
-            check(process.returncode == 20, f"{each.name}: {process.returncode}, {err}")
+                name = job.save_when_begun(process, "--kill").name
         found = job.restarted(name, *[w for i in orders[2] for w in ("--program", each.programs[i])], *run)
         check(found == wanted, f"{each.name}, {name}, roles {orders}: {found} instead of {wanted}")
         done[each.name] = done.get(each.name, 0) + 1

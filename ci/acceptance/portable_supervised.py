@@ -246,9 +246,7 @@ def network(case: Case) -> str:
 def lease(case: Case) -> str:
     """A bsprun that stands still says nothing to its hosts, whose processes end."""
     job, ring = Supervised(case), compiled(case, RING)
-    job.begin(2, ring)
-    job.save_when_begun("--kill")
-    job.end()
+    job.save_when_begun(job.begin(2, ring), "--kill")
     with open(job.log, "ab") as log:
         restart = subprocess.Popen([job.shadowib, "restart", job.name, "--dir", str(job.directory), "--hosts", "a:1,b:1", "--rsh", str(job.rsh), "--lease", "2"],
                                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=job.holding)
