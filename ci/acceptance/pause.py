@@ -60,8 +60,8 @@ class Ticking:
 
 
 def registered(case: Case, mebibytes: int, rounds: int, backend: str) -> str:
-    """Linux copies memory that is registered with a device inside fork. So a bare clone of such a process is one of as much memory and a copy to
-    new pages; told is, too, what the goal would be with memcpy instead, to pages that are there, and clones of memory that is not registered."""
+    """Linux copies memory that is registered with a device inside fork, page by page. Shadowib copies it before: so the program stands for two
+    clones of memory that is not registered and two memcpys to pages that are there, at most. Told is a bare clone with the kernel's copy, too."""
     small, big = (Ticking(case, name, size, "registered", backend=backend) for name, size in (("small", 1), ("big", mebibytes)))
     bare, found = Ticking(case, "bare", mebibytes, "4k", backend=backend), []
     for _ in range(rounds):
@@ -72,17 +72,13 @@ def registered(case: Case, mebibytes: int, rounds: int, backend: str) -> str:
     case.figures = {"ms": found}
     # Other work on the machine only adds to a gap: a short sample takes the least.
     ms = {name: (min if case.line.quick else statistics.median)(row[name] for row in found) for name in found[0]}
-    limit, strict = ms["small"] + 2 * ms["clone"], ms["small"] + 2 * ms["bare clone"] + 2 * ms["memcpy"]
-
-    def judged(goal: float) -> str:
-        return f"goal {goal:.1f} {'met' if ms['big'] <= goal else 'MISSED'}"
-
-    text = (f"longest gap {ms['big']:.1f} ms; of 1 MiB {ms['small']:.1f}, a bare clone with the kernel's copy {ms['clone']:.1f}: {judged(limit)}; of memory that "
-            f"is not registered {ms['bare clone']:.1f}, a memcpy {ms['memcpy']:.1f}: {judged(strict)}; stopped {ms['stopped']:.1f} ms")
+    goal = ms["small"] + 2 * ms["bare clone"] + 2 * ms["memcpy"]
+    text = (f"longest gap {ms['big']:.1f} ms; of 1 MiB {ms['small']:.1f}, a bare clone of memory that is not registered {ms['bare clone']:.1f}, a memcpy "
+            f"{ms['memcpy']:.1f}: goal {goal:.1f}; a bare clone with the kernel's copy {ms['clone']:.1f}, stopped {ms['stopped']:.1f} ms")
     if case.line.quick:
-        check(ms["big"] < ms["stopped"], f"the program has stood until its image was written: {text}")
+        check(ms["big"] < ms["small"] + ms["clone"], f"the kernel may have copied: {text}")
     else:
-        check(ms["big"] <= limit, f"more than the goal: {text}")
+        check(ms["big"] <= goal, f"more than the goal: {text}")
     return text
 
 

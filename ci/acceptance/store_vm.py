@@ -1,4 +1,4 @@
-"""I1, I3 and S9 on Soft-RoCE: a program with registered memory stands for two bare clones of it at most; sets of `--incremental` have what
+"""I1, I3 and S9 on Soft-RoCE: a program with registered memory stands for two clones and two memcpys at most; sets of `--incremental` have what
 only a peer has written, by the device alone; and a job on pretended hosts loses hosts at any moment of a checkpoint with any scheme. Boots a
 machine with Soft-RoCE (ci/vm/run) and goes on in there."""
 import functools

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "hooks/federation/rule.h"
+#include "hooks/imager/pinned_copies.h"
 #include "hooks/job/current_job.h"
 #include "hooks/job/job_info.h"
 #include "shadowib/base/status.h"
@@ -55,6 +56,8 @@ class Participant {
   // Threads are stopped, everybody is quiet. Appends "name=number" for each kind of object the program has, with
   // blanks between.
   virtual void count_objects(std::string* text) { (void)text; }
+  // Appends ranges of memory, in no order and of any bytes, that a device may have pinned. Threads run.
+  virtual void list_pinned(std::vector<PinnedRange>* ranges) { (void)ranges; }
   // Appends a JSON object that describes this member's objects for `shadowib status`. Threads run.
   virtual void describe(std::string* json) = 0;
 

@@ -229,7 +229,8 @@ Status Round::tell_host() {
     // A filter may end the process at a call that nobody has tried: then the images go where they always may.
     const bool may_look = !place_has_filter();
     const std::uint64_t mem = may_look ? std::min(free_memory(), free_space(request_.mem_place.c_str())) : 0;
-    fields["bytes"] = std::to_string(own_memory());
+    const std::uint64_t memory = own_memory(), copies = std::min(memory, saver_.copies()->room());
+    fields["bytes"] = std::to_string(memory - copies);
     fields["mem"] = std::to_string(mem);
     fields["disk"] = std::to_string(may_look ? free_space(request_.disk_place.c_str()) : 0);
   }
@@ -274,6 +275,7 @@ Status Round::snapshot(SaveResult* result) {
                       .base_name = request_.base.empty() ? "" : request_.image.c_str()};
   std::memcpy(request.set_id, request_.set_id, sizeof(request.set_id));
   request.saver = saver;
+  request.pinned = saver_.copies();
   note_owned_descriptors();
   SaveOutcome outcome{};
   JobInfo info{};
@@ -302,6 +304,7 @@ Status Round::await_saver(SaveResult* result) {
   SHADOWIB_TRY(saver_.meet());
   if (!request_.kill) {
     go_on();
+    saver_.end_copies();
     SHADOWIB_TRY(make_descriptor_room());
   }
   note_time(Phase::kSave);
@@ -351,6 +354,7 @@ Status Round::go() {
   SHADOWIB_TRY(probe_filter());
   SHADOWIB_TRY(judge_threads());  // before a stop signal can meet a filter
   look_at_descriptors();
+  if (request_.forked) saver_.prepare_copies();
   SHADOWIB_TRY(launcher_hold_calls(std::min(messages_.left_ms(), kLauncherCallsMs)));
   SHADOWIB_TRY(pass(Phase::kStop));
   SHADOWIB_TRY(messages_.barrier(Phase::kHooks));  // the slowest hook is done: stop together

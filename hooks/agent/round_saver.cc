@@ -1,5 +1,6 @@
 #include "hooks/agent/round_saver.h"
 
+#include <inttypes.h>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 
 #include "hooks/agent/agent_state.h"
 #include "hooks/job/phase.h"
+#include "hooks/raw/room.h"
 #include "hooks/raw/tasks.h"
 
 namespace shadowib {
@@ -15,7 +17,60 @@ namespace {
 
 constexpr int kSaverLookMs = 100;  // at whether the process ends, where nothing wakes the agent
 
+constexpr std::uint64_t kPage = 4096;
+// Smaller ones cost less by the kernel than by calls for each.
+constexpr std::uint64_t kLeastCopied = 64 << 10;
+constexpr std::size_t kMostCopied = 1024;  // each may split two mappings for the moment
+constexpr std::uint64_t kSpareMemory = 64 << 20;
+
+// Whole pages, in order and apart; the largest.
+std::vector<PinnedRange> worth_copying(std::vector<PinnedRange> ranges) {
+  for (PinnedRange& range : ranges) range = {range.start & ~(kPage - 1), (range.end + kPage - 1) & ~(kPage - 1)};
+  const auto by_start = [](const PinnedRange& a, const PinnedRange& b) { return a.start < b.start; };
+  std::sort(ranges.begin(), ranges.end(), by_start);
+  std::vector<PinnedRange> merged;
+  for (const PinnedRange& range : ranges)
+    if (!merged.empty() && range.start <= merged.back().end)
+      merged.back().end = std::max(merged.back().end, range.end);
+    else
+      merged.push_back(range);
+  std::erase_if(merged, [](const PinnedRange& range) { return range.end - range.start < kLeastCopied; });
+  if (merged.size() <= kMostCopied) return merged;
+  std::nth_element(merged.begin(), merged.begin() + kMostCopied, merged.end(),
+                   [](const PinnedRange& a, const PinnedRange& b) { return a.end - a.start > b.end - b.start; });
+  merged.resize(kMostCopied);
+  std::sort(merged.begin(), merged.end(), by_start);
+  return merged;
+}
+
 }  // namespace
+
+void RoundSaver::prepare_copies() {
+  if (g_agent.participant == nullptr || !judge_saver().ok()) return;
+  std::vector<PinnedRange> ranges;
+  g_agent.participant->list_pinned(&ranges);
+  ranges = worth_copying(std::move(ranges));
+  std::uint64_t bytes = 0;
+  for (const PinnedRange& range : ranges) bytes += range.end - range.start;
+  if (bytes == 0) return;
+  // The kernel's copies would take as much, inside clone. What it cannot give there it refuses, and here it may end
+  // the program. Others make copies, too, and all wait for the slowest.
+  const std::uint64_t free = free_memory();
+  struct Left {
+    RoundMessages* messages;
+    int enough_ms;
+  } left{&messages_, messages_.left_ms() / 2};
+  const auto goes_on = [](void* argument) {
+    const auto* limit = static_cast<const Left*>(argument);
+    return free_memory() > kSpareMemory && limit->messages->left_ms() > limit->enough_ms && !g_agent.quit.load();
+  };
+  if (free > bytes + bytes / 8 + kSpareMemory &&
+      copies_.prepare(ranges.data(), static_cast<std::uint32_t>(ranges.size()), goes_on, &left))
+    return;
+  log_line(LogLevel::kDebug,
+           "no room for copies of %" PRIu64 " MiB of registered memory (%" PRIu64 " MiB are free): the kernel copies",
+           bytes >> 20, free >> 20);
+}
 
 Status RoundSaver::prepare(Saver** saver) {
   SHADOWIB_TRY(messages_.barrier("65.all"));

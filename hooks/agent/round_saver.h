@@ -5,6 +5,7 @@
 #include <string>
 
 #include "hooks/agent/round_messages.h"
+#include "hooks/imager/pinned_copies.h"
 #include "hooks/imager/saver.h"
 
 namespace shadowib {
@@ -13,6 +14,8 @@ class RoundSaver {
  public:
   explicit RoundSaver(RoundMessages& messages) : messages_(messages) {}
 
+  // The program runs. Makes room for copies of what a device has pinned, if there is memory for them.
+  void prepare_copies();
   // Comes to a barrier before any member makes its saver: savers share the program's memory for a moment, and members
   // look who shares theirs. Returns the saver for save_image(), or nullptr: this member writes its image by itself.
   Status prepare(Saver** saver);
@@ -21,7 +24,13 @@ class RoundSaver {
   // Waits for the image. Ends the saver if the checkpoint fails, or if the process ends.
   Status await(SaveResult* result);
   // In the original process, whatever phase was reached.
-  void end() { saver_.end(); }
+  void end() {
+    saver_.end();
+    copies_.end();
+  }
+  // The program has gone on: it needs no copies any more.
+  void end_copies() { copies_.end(); }
+  PinnedCopies* copies() { return &copies_; }
 
   // "forked", or "stopped" and why.
   void describe(Fields* fields) const;
@@ -29,6 +38,7 @@ class RoundSaver {
  private:
   RoundMessages& messages_;
   Saver saver_;
+  PinnedCopies copies_;
   Status refusal_;
 };
 

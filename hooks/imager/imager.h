@@ -14,6 +14,7 @@
 
 namespace shadowib {
 
+class PinnedCopies;
 class Saver;
 
 struct SaveRequest {
@@ -45,6 +46,8 @@ struct SaveRequest {
   // Prepared: writes the image in a process of its own (saver.h), if the kernel makes one. Then what a copy of
   // this process would not have is written when save_image() returns, and the program may go on. nullptr: no.
   Saver* saver = nullptr;
+  // With a saver, of memory that the kernel would copy page by page. Prepared, or nullptr.
+  PinnedCopies* pinned = nullptr;
 };
 
 struct SaveResult {

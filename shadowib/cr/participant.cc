@@ -77,6 +77,16 @@ class VerbsParticipant final : public Participant {
     if (status.ok()) unpark_helper();
     return status;
   }
+  // A device pins what is registered with it, unless it takes pages on demand.
+  void list_pinned(std::vector<PinnedRange>* ranges) override {
+    if (!g_backend.needs_signals) return;
+    SpinGuard guard(registry().lock);
+    for (const ShadowMr& mr : registry().mrs)
+      if (mr.mr.addr != nullptr && mr.mr.length != 0 && (mr.access & IBV_ACCESS_ON_DEMAND) == 0) {
+        const auto start = reinterpret_cast<std::uint64_t>(mr.mr.addr);
+        ranges->push_back({start, start + mr.mr.length});
+      }
+  }
   void count_objects(std::string* text) override { shadowib::count_objects(text); }
   void describe(std::string* json) override {
     describe_objects(json);

@@ -232,7 +232,7 @@ class TableBuilder {
   TableBuilder(Scratch* scratch, const SharedList& shared, const MappingTable* inspected, MappingTable* table)
       : scratch_(scratch), shared_(shared), inspected_(inspected), table_(table) {}
 
-  // Lays out the arrays: the kernel's default allows 65,530 mappings; strings follow in what is left.
+  // Lays out the arrays in all that is left: the kernel's default allows 65,530 mappings; strings follow.
   bool start() {
     vdso_ = static_cast<VdsoRecord*>(scratch_->take(sizeof(VdsoRecord)));
     text_ = static_cast<char*>(scratch_->take(kTextBytes + 1));
@@ -241,7 +241,7 @@ class TableBuilder {
     if (raw::failed(probe)) return false;
     probe_ = static_cast<std::uint64_t>(probe);
     std::size_t rest = 0;
-    std::uint8_t* at = scratch_->rest(&rest);
+    std::uint8_t* at = scratch_->take_rest(&rest);
     if (vdso_ == nullptr || text_ == nullptr || at == nullptr || rest < (1 << 20)) return false;
     capacity_ = static_cast<std::uint32_t>(rest / 2 / sizeof(MappingRecord));
     stored_count_ = reinterpret_cast<std::uint64_t*>(at);

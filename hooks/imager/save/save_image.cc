@@ -13,6 +13,7 @@
 
 #include "hooks/imager/image_format.h"
 #include "hooks/imager/imager.h"
+#include "hooks/imager/pinned_copies.h"
 #include "hooks/imager/save/base_index.h"
 #include "hooks/imager/save/fatal_signals.h"
 #include "hooks/imager/save/image_writer.h"
@@ -54,6 +55,7 @@ struct SaveJob {
   const MappingTable* table;
   char* path;           // of the image's directory
   std::uint8_t* stack;  // the end of the one for the process in between
+  void* scan;           // PinnedCopies::kWorkBytes
 };
 
 constexpr int kSaverFault = 68;  // Phase::kSaver
@@ -232,6 +234,7 @@ Status save_as_saver(SaveJob* job) {
   Saver* saver = job->request->saver;
   struct stat made {};
   raw::invoke(__NR_fstat, job->fd, &made);
+  if (const PinnedCopies* pinned = job->request->pinned; pinned != nullptr) SHADOWIB_TRY(pinned->put_in_place());
   SHADOWIB_TRY(saver->become());
   drop_what_is_written(*job->table);
   SHADOWIB_TRY(open_as_saver(job, made));
@@ -281,7 +284,10 @@ Status start_saver(SaveJob* job) {
 Status write_with_saver(SaveJob* job, PageWriter* first) {
   SHADOWIB_TRY(write_pages(first, *job->table, SharedList{job->request->shared, job->request->shared_count},
                            PagePart::kNotCopied));
+  PinnedCopies* const pinned = job->request->pinned;
+  if (pinned != nullptr) pinned->take(*job->table, job->scan);
   Status refusal = start_saver(job);
+  if (pinned != nullptr) pinned->let_fork();
   if (refusal.ok()) return {};
   job->request->saver->note_refusal(refusal);
   return write_rest(job, PagePart::kCopied);
@@ -304,7 +310,8 @@ Status write_image(SaveJob* job) {
   PageWriter* first = job->request->saver == nullptr ? pages : make_page_writer(job->scratch, &writer, hashed);
   auto* const stack = static_cast<std::uint8_t*>(job->scratch->take(kBetweenStackBytes, kPage));
   job->path = static_cast<char*>(job->scratch->take(kPathBytes));
-  if (pages == nullptr || first == nullptr || stack == nullptr || job->path == nullptr)
+  job->scan = job->scratch->take(PinnedCopies::kWorkBytes, kPage);
+  if (pages == nullptr || first == nullptr || stack == nullptr || job->path == nullptr || job->scan == nullptr)
     return Status(Code::kInternal, ENOMEM, "no scratch memory for the scan of pages");
   job->stack = stack + kBetweenStackBytes;
   MappingTable table;

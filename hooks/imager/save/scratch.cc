@@ -41,12 +41,11 @@ void* Scratch::take(std::size_t bytes, std::size_t alignment) {
   return reinterpret_cast<void*>(at);
 }
 
-std::uint8_t* Scratch::rest(std::size_t* bytes) {
+std::uint8_t* Scratch::take_rest(std::size_t* bytes) {
   auto* at = static_cast<std::uint8_t*>(take(0));
-  *bytes = at == nullptr ? 0 : start_ + bytes_ - reinterpret_cast<std::uint64_t>(at);
+  *bytes = at == nullptr ? 0 : bytes_ - used_;
+  used_ = bytes_;
   return at;
 }
-
-void Scratch::commit(std::size_t bytes) { used_ += bytes; }
 
 }  // namespace shadowib

@@ -13,9 +13,8 @@ class Scratch {
   void unmap();
   // Zeroed, aligned to `alignment`; nullptr when the region is used up.
   void* take(std::size_t bytes, std::size_t alignment = 64);
-  // Returns the rest, from the next aligned address on; commit() takes it whole.
-  std::uint8_t* rest(std::size_t* bytes);
-  void commit(std::size_t bytes);
+  // Takes all that is left, from the next aligned address on: nothing can be taken behind it.
+  std::uint8_t* take_rest(std::size_t* bytes);
 
   std::uint64_t start() const { return start_; }
   std::uint64_t bytes() const { return bytes_; }

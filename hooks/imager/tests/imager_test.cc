@@ -15,9 +15,11 @@
 #include "hooks/imager/image_reader.h"
 #include "hooks/imager/restore/image_file.h"
 #include "hooks/imager/saver.h"
+#include "hooks/imager/save/scratch.h"
 #include "hooks/imager/tests/imager_fixture.h"
 #include "hooks/imager/tests/subject.h"
 #include "hooks/threads/thread_context.h"
+#include "shadowib/base/descriptors.h"
 
 namespace shadowib {
 namespace {
@@ -66,6 +68,13 @@ TEST_F(Imager, SavesMemoryAsItWasWhenTheProgramWentOn) {
   EXPECT_EQ(restarted.status, kRight) << restarted.text;
 }
 
+TEST_F(Imager, CopiesRegisteredMemoryItself) {
+  const Outcome saved = save("saver_pinned", with_saver_that_stops);
+  ASSERT_EQ(saved.status, kSaved) << saved.text;
+  const Outcome restarted = restart();
+  EXPECT_EQ(restarted.status, kRight) << restarted.text;
+}
+
 TEST_F(Imager, ASaverGivesItsMemoryBackBeforeItEnds) {
   const Outcome saved = save("saver_gives_memory_back", with_saver_that_stops);
   ASSERT_EQ(saved.status, kSaved) << saved.text;
@@ -92,6 +101,39 @@ TEST_F(Imager, HidesTheSaver) {
 TEST_F(Imager, ASaverIsNobodysBeforeItGoesOn) {
   const Outcome saved = save("saver_with_a_slow_maker", with_saver_that_stops);
   EXPECT_EQ(saved.status, kSaved) << saved.text;
+}
+
+// The table of mappings lies in the rest, and is used for as long as the scratch is there.
+TEST(Scratch, NothingIsTakenBehindTheRest) {
+  Scratch scratch;
+  ASSERT_TRUE(scratch.map(1 << 20));
+  ASSERT_NE(scratch.take(100), nullptr);
+  std::size_t bytes = 0;
+  std::uint8_t* const rest = scratch.take_rest(&bytes);
+  EXPECT_EQ(reinterpret_cast<std::uint64_t>(rest) + bytes, scratch.start() + scratch.bytes());
+  EXPECT_EQ(scratch.take(1), nullptr);
+  scratch.unmap();
+}
+
+// Room that is refused on the way is given back, with what was taken of it.
+TEST(PinnedCopies, LeaveNothingWhereThereIsNoRoom) {
+  static int calls;
+  std::vector<char> memory(64 << 20);
+  const auto start = (reinterpret_cast<std::uint64_t>(memory.data()) + 4095) & ~std::uint64_t{4095};
+  const PinnedRange range{start, start + (60 << 20)};
+  for (const int most : {0, 3}) {
+    calls = most;
+    PinnedCopies copies;
+    EXPECT_FALSE(copies.prepare(
+        &range, 1, [](void*) { return calls-- > 0; }, nullptr));
+    EXPECT_EQ(copies.room(), 0u);
+    copies.let_fork();
+    EXPECT_TRUE(copies.put_in_place().ok());
+    copies.end();
+    std::uintptr_t at = 0;
+    std::size_t bytes = 0;
+    EXPECT_FALSE(find_owned_mapping(0, ~std::uintptr_t{0}, &at, &bytes));
+  }
 }
 
 TEST(Saver, NeedsAKernelThatCopiesPinnedPages) {

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,6 +23,7 @@
 #include <functional>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "hooks/imager/saver.h"
 #include "hooks/imager/tests/subject.h"
@@ -100,6 +102,69 @@ SCENARIO(saver_memory) {
   }
   for (char* memory : {plain, not_forked, wiped, shared, changed}) CHECK_THAT(all(memory, 'a'));
   CHECK_THAT(all(unchanged, 'f'));
+}
+
+// Whether the mapping that is there has the flag of smaps.
+bool has_flag(const char* memory, const std::string& flag) {
+  std::ifstream smaps("/proc/self/smaps");
+  const auto at = reinterpret_cast<unsigned long>(memory);
+  bool is_here = false;
+  for (std::string line; std::getline(smaps, line);) {
+    unsigned long start, end;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &start, &end) == 2) is_here = start <= at && at < end;
+    if (is_here && line.starts_with("VmFlags:")) return (line + " ").find(" " + flag + " ") != std::string::npos;
+  }
+  wrong(__FILE__, __LINE__, "the mapping is there");
+}
+
+shadowib::PinnedRange range_of(const char* memory, std::size_t from = 0, std::size_t to = kBytes) {
+  const auto at = reinterpret_cast<std::uint64_t>(memory);
+  return {at + from, at + to};
+}
+
+// Copied before the clone are whole mappings and parts of them; what is not as it was is left to the kernel.
+SCENARIO(saver_pinned) {
+  with_table();
+  constexpr std::size_t kPage = 4096, kPart = 1 << 20;
+  char *whole = map(MAP_PRIVATE), *part = map(MAP_PRIVATE), *huge = map(MAP_PRIVATE), *apart = map(MAP_PRIVATE);
+  char *not_forked = map(MAP_PRIVATE), *shared = map(MAP_SHARED), *hole = map(MAP_PRIVATE), *gone = map(MAP_PRIVATE);
+  char *unreadable = map(MAP_PRIVATE), *replaced = map(MAP_PRIVATE);
+  (void)::madvise(huge, kBytes, MADV_HUGEPAGE);
+  CHECK_THAT(::madvise(not_forked, kBytes, MADV_DONTFORK) == 0);
+  // Its mapping is two, and the range goes over both.
+  CHECK_THAT(::mprotect(apart, kPart, PROT_READ | PROT_WRITE | PROT_EXEC) == 0 || errno == EACCES);
+  const auto all_memory = {whole, part, huge, apart, not_forked, shared, hole, unreadable, replaced};
+  for (char* memory : all_memory) std::memset(memory, 'a', kBytes);
+  std::vector<shadowib::PinnedRange> ranges{range_of(whole),       range_of(part, kPart + kPage, 2 * kPart),
+                                            range_of(huge, kPage), range_of(apart),
+                                            range_of(not_forked),  range_of(shared),
+                                            range_of(hole),        range_of(gone),
+                                            range_of(unreadable),  range_of(replaced)};
+  std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.start < b.start; });
+  with_pinned(ranges, [=] {
+    CHECK_THAT(::munmap(gone, kBytes) == 0 && ::madvise(hole + kPart, kPage, MADV_DONTNEED) == 0);
+    CHECK_THAT(::mprotect(unreadable, kBytes, PROT_NONE) == 0);
+    CHECK_THAT(::mmap(replaced, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+               replaced);
+    std::memset(replaced, 'a', kBytes);
+  });
+  meanwhile([=](int saver) {
+    await_stopped(saver);
+    CHECK_THAT(shadowib::test::pinned_bytes() == 3 * kBytes - kPage + kPart - kPage);
+    CHECK_THAT(has_flag(not_forked, "dc") && !has_flag(whole, "dc") && !has_flag(part, "dc") &&
+               !has_flag(huge, "dc"));
+    const int child = ::fork();
+    if (child == 0) ::_exit(all(whole, 'a') && all(part, 'a') && all(huge, 'a') && all(apart, 'a') ? 0 : 1);
+    int status = 0;
+    CHECK_THAT(::waitpid(child, &status, 0) == child && status == 0);
+    CHECK_THAT(::mprotect(unreadable, kBytes, PROT_READ | PROT_WRITE) == 0);
+    for (char* memory : all_memory) std::memset(memory, 'b', kBytes);
+    let_go(saver);
+  });
+  if (!save()) ::_exit(10);
+  for (char* memory : {whole, part, huge, apart, not_forked, shared, replaced}) CHECK_THAT(all(memory, 'a'));
+  CHECK_THAT(::mprotect(unreadable, kBytes, PROT_READ) == 0 && all(unreadable, 'a'));
+  for (std::size_t i = 0; i < kBytes; ++i) CHECK_THAT(hole[i] == (i / kPage == kPart / kPage ? 0 : 'a'));
 }
 
 // A process that ends is no candidate any more when memory runs out. So a saver that ends has given its memory back.

@@ -40,6 +40,9 @@ SharedMemorySource g_source;
 std::function<void(int)> g_meanwhile;
 std::function<void(const char*)> g_without_saver;
 Saver* g_saver = nullptr;  // while it may be stopped
+std::vector<PinnedRange> g_pinned;
+std::function<void()> g_before_stop;
+PinnedCopies g_copies;
 
 Status capture(SaveRequest* request) {
   if (!g_with_table) return {};
@@ -141,6 +144,12 @@ bool save() {
     CHECK_THAT(saver.prepare().ok());
     request.saver = &saver;
   }
+  if (!g_pinned.empty()) {
+    CHECK_THAT(g_copies.prepare(
+        g_pinned.data(), static_cast<std::uint32_t>(g_pinned.size()), [](void*) { return true; }, nullptr));
+    g_before_stop();
+    request.pinned = &g_copies;
+  }
   SaveResult result{};
   SaveOutcome outcome{};
   JobInfo job{};
@@ -154,6 +163,7 @@ bool save() {
   release_all();
   if (result.why_whole[0] != '\0') std::fprintf(stderr, "whole: %s\n", result.why_whole);
   if (outcome == SaveOutcome::kSaved && request.saver != nullptr) await(&saver, &result);
+  if (outcome == SaveOutcome::kSaved) g_copies.end();
   if (outcome == SaveOutcome::kSaved) g_source.close();
   if (outcome == SaveOutcome::kSaved) ::close(directory);
   if (outcome == SaveOutcome::kRestarted)
@@ -165,6 +175,12 @@ void with_table() {
   g_with_table = true;
   ::close_range(3, ~0u, 0);  // a test runner's pipes
 }
+
+void with_pinned(std::vector<PinnedRange> ranges, std::function<void()> function) {
+  g_pinned = std::move(ranges);
+  g_before_stop = std::move(function);
+}
+std::uint64_t pinned_bytes() { return g_copies.bytes(); }
 
 void set_member(unsigned member) { g_member = member; }
 

@@ -1,7 +1,11 @@
 // The parts of scenarios of the test subject.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <vector>
+
+#include "hooks/imager/pinned_copies.h"
 
 namespace shadowib::test {
 
@@ -24,6 +28,11 @@ void set_member(unsigned member);
 void meanwhile(std::function<void(int)> function);
 // Calls function(reason) if no saver could be made and the image is written without one.
 void without_saver(std::function<void(const char*)> function);
+// As if a device had pinned those ranges: save() copies them itself. Calls function() between the room for copies and
+// the stop. Ranges are whole pages, in order and apart.
+void with_pinned(std::vector<PinnedRange> ranges, std::function<void()> function);
+// Bytes that the last save() copied itself.
+std::uint64_t pinned_bytes();
 // Saves; the original process ends.
 void save_and_end();
 

@@ -1,0 +1,150 @@
+#include "hooks/imager/pinned_copies.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "hooks/imager/image_format.h"
+#include "hooks/imager/save/mapping_table.h"
+#include "hooks/imager/save/page_scan.h"
+#include "hooks/imager/save/page_writer.h"
+#include "hooks/raw/x86_64/raw_syscall.h"
+#include "shadowib/base/descriptors.h"
+
+namespace shadowib {
+namespace {
+
+constexpr std::uint64_t kHugePage = 2 << 20;
+constexpr std::uint64_t kAtOnce = 8 << 20;  // that the program's own calls wait for
+constexpr long kPopulateWrite = 23;  // MADV_POPULATE_WRITE, Linux 5.14
+
+std::uint64_t up(std::uint64_t bytes, std::uint64_t unit) { return (bytes + unit - 1) & ~(unit - 1); }
+
+// The first address from `at` on that lies in its huge page as `like` does: then whole page tables are moved.
+std::uint64_t congruent(std::uint64_t at, std::uint64_t like) { return at + ((like - at) & (kHugePage - 1)); }
+
+bool populate(std::uint64_t start, std::uint64_t bytes, bool (*goes_on)(void*), void* argument) {
+  for (std::uint64_t done = 0; done < bytes; done += kAtOnce) {
+    const std::uint64_t part = bytes - done < kAtOnce ? bytes - done : kAtOnce;
+    if (!goes_on(argument)) return false;
+    long result;
+    while ((result = raw::invoke(__NR_madvise, start + done, part, kPopulateWrite)) == -EINTR) {
+    }
+    if (raw::failed(result)) return false;
+  }
+  return true;
+}
+
+// Not by memcpy, which is one instruction here that some processors, and all emulators, take byte by byte.
+void copy_pages(std::uint64_t to, std::uint64_t from, std::uint64_t bytes) {
+  using Vector = std::uint64_t __attribute__((vector_size(16), may_alias));
+  auto* out = reinterpret_cast<Vector*>(to);
+  const auto* in = reinterpret_cast<const Vector*>(from);
+  for (const Vector* const end = in + bytes / sizeof(Vector); in != end; in += 4, out += 4) {
+    const Vector a = in[0], b = in[1], c = in[2], d = in[3];
+    out[0] = a, out[1] = b, out[2] = c, out[3] = d;
+  }
+}
+
+// Whether reading all of it is safe, and costs the program no page.
+bool is_present(PageScanner* scanner, std::uint64_t start, std::uint64_t end) {
+  std::uint64_t at = start;
+  scanner->begin(start, end);
+  for (PageRange range{}; scanner->next(&range); at = range.end)
+    if (range.state != PageState::kContent || range.start != at) return false;
+  return at == end && scanner->error() == 0 && !scanner->guards_hidden();
+}
+
+}  // namespace
+
+PinnedCopies::Range* PinnedCopies::ranges() const { return reinterpret_cast<Range*>(book_ + 1); }
+PinnedCopies::Piece* PinnedCopies::pieces() const { return reinterpret_cast<Piece*>(ranges() + book_->range_count); }
+std::uint64_t PinnedCopies::room() const { return book_ == nullptr ? 0 : book_->room; }
+std::uint64_t PinnedCopies::bytes() const { return book_ == nullptr ? 0 : book_->copied; }
+
+bool PinnedCopies::prepare(const PinnedRange* ranges, std::uint32_t count, bool (*goes_on)(void*), void* argument) {
+  const std::uint32_t most_pieces = 2 * count + 64;
+  const std::uint64_t head = up(sizeof(Book) + count * sizeof(Range) + most_pieces * sizeof(Piece), kPage);
+  std::uint64_t bytes = head;
+  for (std::uint32_t i = 0; i < count; ++i) bytes += kHugePage + ranges[i].end - ranges[i].start;
+  const long room = raw::invoke(__NR_mmap, nullptr, bytes, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw::failed(room)) return false;
+  book_ = reinterpret_cast<Book*>(room);
+  bytes_ = bytes;
+  if (!own_mapping(book_, bytes_)) {
+    raw::invoke(__NR_munmap, room, bytes);
+    book_ = nullptr;
+    return false;
+  }
+  raw::invoke(__NR_madvise, room, bytes, MADV_HUGEPAGE);
+  *book_ = {count, 0, most_pieces, 0, 0};
+  std::uint64_t at = static_cast<std::uint64_t>(room) + head;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint64_t copy = congruent(at, ranges[i].start);
+    this->ranges()[i] = {ranges[i], copy};
+    const std::uint64_t wanted = ranges[i].end - ranges[i].start;
+    at = copy + wanted;
+    if (!populate(copy, wanted, goes_on, argument)) {
+      end();
+      return false;
+    }
+    book_->room += wanted;
+  }
+  return true;
+}
+
+void PinnedCopies::take(std::uint64_t start, std::uint64_t end, std::uint64_t copy) {
+  if (book_->piece_count == book_->most_pieces) return;
+  if (raw::failed(raw::invoke(__NR_madvise, start, end - start, MADV_DONTFORK))) return;  // half of a huge page
+  copy_pages(copy, start, end - start);
+  pieces()[book_->piece_count++] = {start, end - start, copy};
+  book_->copied += end - start;
+}
+
+void PinnedCopies::take(const MappingTable& table, void* work) {
+  if (book_ == nullptr) return;
+  PageScanner scanner;
+  if (!scanner.open(work, kWorkBytes)) return;
+  std::uint32_t m = 0;
+  for (std::uint32_t i = 0; i < book_->range_count; ++i) {
+    const Range& range = ranges()[i];
+    while (m < table.count && table.mappings[m].start + table.mappings[m].length <= range.memory.start) ++m;
+    for (std::uint32_t k = m; k < table.count && table.mappings[k].start < range.memory.end; ++k) {
+      const MappingRecord& mapping = table.mappings[k];
+      if (mapping.kind != MappingKind::kAnonymous || (mapping.protection & PROT_READ) == 0 || !is_copied(table, k))
+        continue;
+      const std::uint64_t start = mapping.start > range.memory.start ? mapping.start : range.memory.start;
+      const std::uint64_t mapping_end = mapping.start + mapping.length;
+      const std::uint64_t end = mapping_end < range.memory.end ? mapping_end : range.memory.end;
+      if (is_present(&scanner, start, end)) take(start, end, range.copy + (start - range.memory.start));
+    }
+  }
+}
+
+void PinnedCopies::let_fork() {
+  for (std::uint32_t i = 0; book_ != nullptr && i < book_->piece_count; ++i)
+    raw::invoke(__NR_madvise, pieces()[i].start, pieces()[i].bytes, MADV_DOFORK);
+}
+
+Status PinnedCopies::put_in_place() const {
+  for (std::uint32_t i = 0; book_ != nullptr && i < book_->piece_count; ++i) {
+    const Piece& piece = pieces()[i];
+    const long moved =
+        raw::invoke(__NR_mremap, piece.copy, piece.bytes, piece.bytes, MREMAP_MAYMOVE | MREMAP_FIXED, piece.start);
+    if (raw::failed(moved))
+      return Status::of(Code::kRefused, static_cast<int>(-moved), "copies of registered memory: mremap, errno %ld",
+                        -moved);
+  }
+  return {};
+}
+
+void PinnedCopies::end() {
+  if (book_ == nullptr) return;
+  disown_mapping(book_);
+  const std::uint64_t start = reinterpret_cast<std::uint64_t>(book_);
+  for (std::uint64_t done = 0; done < bytes_; done += kAtOnce)
+    raw::invoke(__NR_munmap, start + done, bytes_ - done < kAtOnce ? bytes_ - done : kAtOnce);
+  book_ = nullptr;
+}
+
+}  // namespace shadowib
