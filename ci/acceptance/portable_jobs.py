@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import signal
+import struct
 import subprocess
 import time
 
@@ -298,7 +299,29 @@ def alone(case: Case) -> str:
             pass
     job.refused(11, "job solve is alive", "restart", "solve")
     job.end()
-    return "refused by name"
+    waits_for_a_checkpoint(job)
+    return "refused by name, and waits for a checkpoint that finds nobody"
+
+
+def is_held(lock) -> bool:
+    """By another process. Asking takes no lock."""
+    asked = struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, 0, 0, 0)
+    return struct.unpack("hhqqi4x", fcntl.fcntl(lock, fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK
+
+
+def waits_for_a_checkpoint(job: Job):
+    """Somebody asks for a checkpoint just when the job is restarted."""
+    alive = job.directory / "jobs" / job.name / "alive"
+    epoch = sorted(alive.glob("*.0"), key=lambda path: path.stat().st_mtime_ns)[-1].name[:-len(".0")]
+    with open(alive / f"{epoch}.ckpt0", "w", encoding="ascii") as checkpoint:
+        fcntl.lockf(checkpoint, fcntl.LOCK_EX)
+        restart = subprocess.Popen([job.shadowib, "restart", "--dir", str(job.directory), "solve"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        job.started.append(restart)
+        with open(alive / "restart", "rb") as lock:
+            while restart.poll() is None and not is_held(lock):
+                time.sleep(0.005)
+    _, err = restart.communicate(timeout=PATIENCE_S)
+    check(restart.returncode == 0, f"a restart beside a checkpoint: {restart.returncode}, {err}")
 
 
 def killed(case: Case) -> str:

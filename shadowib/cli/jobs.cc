@@ -13,6 +13,7 @@
 #include "hooks/job/job_directory.h"
 #include "hooks/job/protocol.h"
 #include "hooks/store/files.h"
+#include "shadowib/base/deadline.h"
 #include "shadowib/base/processes.h"
 #include "shadowib/base/shared_names.h"
 #include "shadowib/cli/exchange_place.h"
@@ -192,6 +193,11 @@ Status remove_epoch(const std::string& directory, const std::string& job, const 
 
 namespace {
 
+// How long a restart waits for commands that look at the job, or come to their end.
+constexpr std::int64_t kOthersNs = 20'000'000'000;
+
+bool is_checkpoint(const std::string& lock) { return lock.find(".ckpt") != std::string::npos; }
+
 // False: nobody knows what is in there. A directory that is not there has no locks.
 bool list_locks(const std::string& alive, std::vector<std::string>* names) {
   const int error = system_files().list(alive, names);
@@ -215,7 +221,7 @@ bool checkpoint_running(const std::string& directory, const std::string& job) {
   std::vector<std::string> names;
   if (!list_locks(alive, &names)) return true;
   return std::any_of(names.begin(), names.end(), [&alive](const std::string& name) {
-    return name.find(".ckpt") != std::string::npos && is_alive(alive + "/" + name);
+    return is_checkpoint(name) && is_alive(alive + "/" + name);
   });
 }
 
@@ -246,15 +252,19 @@ bool job_alive(const std::string& directory, const std::string& job, std::string
 
 bool members_alive(const std::string& directory, const std::string& job, std::string* who) {
   const std::string joining = job_paths(directory, job).joining;
+  const Deadline deadline = Deadline::in_ns(kOthersNs);
   // Who has it after that has begun since, and only looks whether the job is being restarted.
   bool joins = is_alive(joining);
-  for (int i = 0; i < 20000 && joins; ++i, joins = is_alive(joining)) ::usleep(1000);
-  return lock_held(
-      directory, job,
-      [joins](const std::string& name) {
-        return name == "restart" || name == "renewing" || (name == "joining" && !joins);
-      },
-      who);
+  for (; joins && !deadline.has_passed(); joins = is_alive(joining)) ::usleep(1000);
+  const auto is_other = [joins](const std::string& name) {
+    return name == "restart" || name == "renewing" || (name == "joining" && !joins);
+  };
+  const auto is_no_member = [is_other](const std::string& name) { return is_other(name) || is_checkpoint(name); };
+  while (lock_held(directory, job, is_other, who)) {
+    if (deadline.has_passed() || lock_held(directory, job, is_no_member, who)) return true;
+    ::usleep(1000);
+  }
+  return false;
 }
 
 namespace {

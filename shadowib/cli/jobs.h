@@ -28,8 +28,9 @@ Status renew_job(const std::string& directory, const std::string& job, const std
 // True if a member, a checkpoint or a restart of the job holds its lock; *who says which. Guests do not count.
 bool job_alive(const std::string& directory, const std::string& job, std::string* who);
 
-// Likewise for a restart that holds its own locks: members and checkpoints only, once all processes that were joining
-// when it took them have done so.
+// Likewise for a restart that holds its own locks: members and checkpoints only. It waits for processes that were
+// joining when it took them, and for a checkpoint that has no member: one that finds nobody, or whose members it has
+// ended. For 20 s at most.
 bool members_alive(const std::string& directory, const std::string& job, std::string* who);
 
 // job_alive, or a process that `run` has started still exists, which may become a member any time. One on another
