@@ -8,6 +8,7 @@ import time
 from common import Case, Failure, Line, check, main
 from guest import run_in_guest
 from jobs import Job, OneEndFinished, free_port, listening, sends, wait_for
+from spaces import ip
 
 TIMEOUT_S = {True: 1200, False: 6000}  # --quick or not
 RUNS = {True: 1, False: 20}
@@ -25,10 +26,6 @@ ARROWS = (
 A_USER = 1000
 MANNERS = ((), ("--events",), ("--srq",), ("--extended",))
 DEPTH = 8
-
-
-def ip(*words: str):
-    subprocess.run(["ip", *words], check=True)
 
 
 def number_differently(rng):

@@ -17,6 +17,7 @@ from common import ROOT, Case, Line, Skip, check, main
 from federation_border import ENDLESS, Across
 from federation_restart import take_lock
 from jobs import Job, wait_for
+from spaces import ip
 
 sys.path.insert(0, str(ROOT / "perftest"))
 import pairs  # pylint: disable=wrong-import-position
@@ -68,11 +69,6 @@ class Place:
 
     def at(self, _end: str, argv: list[str]) -> list[str]:
         return argv
-
-
-def ip(*words: str):
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
-    check(done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}")
 
 
 class Link(Place):

@@ -11,6 +11,7 @@ from common import Case, Line, Skip, check, main
 from jobs import descendants, wait_for
 from mpi import PATHS, MpiJob
 from mpi_programs import Lammps, Ring
+from spaces import ip
 
 RANKS = 4
 RUNS = {True: 1, False: 10}  # --quick or not
@@ -21,10 +22,6 @@ JOURNEYS = {
     "two hosts to one": ({A: 2, B: 2}, ((A, A),)),
     "one host to two, and to the other": ({A: 4}, ((A, B), (B, B))),
 }
-
-
-def ip(*words: str) -> str:
-    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
 
 
 class Hosts:

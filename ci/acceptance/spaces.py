@@ -5,12 +5,14 @@ import pathlib
 import signal
 import subprocess
 
-from common import Case, Skip
+from common import Case, Skip, check
 from jobs import wait_for
 
 
 def ip(*words: str):
-    subprocess.run(["ip", *words], check=True, capture_output=True)
+    """ip(8), which has to succeed."""
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+    check(done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}")
 
 
 class Spaces:

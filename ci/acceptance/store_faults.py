@@ -13,6 +13,7 @@ from common import Case, Line, check, main
 from copy_speed import BigJob
 from jobs import Program, wait_for
 from lost_hosts import SPARE, Hosts, state_of
+from spaces import ip
 
 HOSTS = "abc"
 OTHER = "a"               # commands run there
@@ -250,7 +251,7 @@ class Ill:
                 os.kill(pid, number)
 
     def _link(self, state: str):
-        subprocess.run(["ip", "-n", self.kept.hosts.spaces[self.name], "link", "set", "eth0", state], check=True)
+        ip("-n", self.kept.hosts.spaces[self.name], "link", "set", "eth0", state)
 
     def __enter__(self):
         if self.how == "crash":
