@@ -1,4 +1,4 @@
-/* What the agent of a member does in each stage: Settler::run and note_frontier (cr/settle.cc), cr/rebuild.cc. */
+/* What the agent of a member does in each stage: Settler::run (cr/settle.cc), note_frontier (cr/frontier.cc), cr/rebuild.cc. */
 
 #define PUBLISH_FLOW(q) \
   if \

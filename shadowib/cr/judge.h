@@ -1,6 +1,6 @@
 // The settling rule: facts of a send queue and of its peer, and the verdict. Pure: no clock, no exchange, no driver.
 //
-// The settler (settle.cc) collects the facts in each round. Model: model/*.pml; the rule in words:
+// The settler (settle.cc, peer_counts.h) collects the facts in each round. Model: model/*.pml; the rule in words:
 // docs/internals/settling.md.
 #pragma once
 

@@ -10,6 +10,7 @@
 #include "shadowib/base/log.h"
 #include "shadowib/cr/border.h"
 #include "shadowib/cr/clusters.h"
+#include "shadowib/cr/frontier.h"
 #include "shadowib/cr/helper.h"
 #include "shadowib/objects/border.h"
 #include "shadowib/objects/border_log.h"

@@ -12,7 +12,6 @@ Participant* verbs_participant();
 Status settle_queues(const SettleContext& context);  // settle.cc
 Status flush_placement();  // flush_placement.cc: all are settled; what adapters have taken in lies in memory then
 void begin_anew_what_ran_out();  // retries.cc: threads are stopped, and all are settled
-void note_frontier();  // settle.cc: nothing moves any more; takes what came last and what a restart is to know
 Status rebuild_objects(const JobInfo& job, Exchange* exchange);  // rebuild.cc
 void describe_objects(std::string* json);                        // describe.cc
 void count_objects(std::string* text);  // describe.cc: threads are stopped; "contexts=1 queue_pairs=2 ..."
