@@ -81,6 +81,8 @@ class MasterLink : public Courier {
   std::int64_t time_ns() override { return tick_ns(); }
 
  private:
+  static constexpr std::uint32_t kDatagramBytes = 512;  // of hellos_
+  static constexpr std::int64_t kBirthNs = 60'000'000'000;
   struct Connection {
     explicit Connection(std::uint64_t most_lag_bytes) : out(most_lag_bytes) {}
     WorkerId id = 0;
@@ -122,7 +124,11 @@ class MasterLink : public Courier {
     pid_t process = 0;          // 0: not known, or on another host
   };
 
-  void completed(const ibv_wc& wc);
+  // First contact: master_door.cc.
+  void open_door();
+  void close_door();
+  void post_hello(std::uint32_t index);
+  void received_hello(const ibv_wc& wc, std::uint32_t index);
   void heard_hello(std::uint32_t index);
   void answer(const Hello& hello, const Welcome& welcome);
   // Whether the worker may come. If so it is expected from now on.
@@ -130,8 +136,13 @@ class MasterLink : public Courier {
   Connection* admit(const Hello& hello);
   // Whether its process has ended, so that it will not join.
   static bool is_over(const Birth& birth, std::int64_t now);
+  // Those that will not join, or take too long.
+  void give_up_births(std::int64_t now);
   // One more has not joined. Tells people if nobody joins.
   void count_unborn();
+
+  // Connections: master_link.cc.
+  void completed(const ibv_wc& wc);
   void received(const ibv_wc& wc, std::uint32_t index);
   void handle(Connection& from, const Header& header, const char* body);
   void fetch(Connection& from, const Header& header);
@@ -152,7 +163,6 @@ class MasterLink : public Courier {
   void release(std::uint32_t index);
   void pump_waiting(WorkerId after);
   void return_receive(std::uint32_t index);
-  void post_hello(std::uint32_t index);
   Connection* find(WorkerId id);
 
   Adapter adapter_;
