@@ -1,72 +1,17 @@
 // Clusters that go back to a checkpoint: every byte, number and addition arrives once, whoever goes back.
-#include "ib2tcp/testing/going_back.h"
-
 #include <cstring>
 #include <random>
+
+#include "ib2tcp/testing/two_clusters.h"
 
 namespace shadowib::ib2tcp::testing {
 namespace {
 
-constexpr std::size_t kNumbers = 0, kReceived = 64 << 10, kCounter = 128 << 10, kResults = 129 << 10,
-                      kBlock = 256 << 10, kBlockBytes = 64 << 10;
+class GoingBack : public TwoClusters {};
 
-// A of cluster 0 sends to B of cluster 1, which has receives for as much as it likes.
-class GoingBack : public ::testing::TestWithParam<std::string> {
+class FewRetries : public TwoClusters {
  protected:
-  GoingBack() : GoingBack(std::size_t{1} << 30, 7) {}
-  GoingBack(std::size_t log_limit, std::uint8_t rnr_retry, bool b_sends = true, int completions = 1024)
-      : exchange_(std::make_shared<FakeExchange>()) {
-    for (unsigned i : {0, 1}) {
-      ClusterState state = state_of(i, 1);
-      state.depends[1 - i] = 1000;  // nothing is held: that is another test's
-      sides_[i] = std::make_unique<Side>(exchange_, GetParam(), state, log_limit, completions);
-      sides_[i]->rnr_retry = rnr_retry;
-      sides_[i]->sends = i == 0 || b_sends;
-    }
-    a().connect_to(b().lid(), b().qp_num());
-    b().connect_to(a().lid(), a().qp_num());
-  }
-  Side& a() { return *sides_[0]; }
-  Side& b() { return *sides_[1]; }
-
-  // The number `next_number_` to the place of that number.
-  void send() {
-    const std::uint64_t number = next_number_++;
-    std::memcpy(a().at(kNumbers + 8 * (number % 1024)), &number, 8);
-    a().post_send(number, IBV_WR_SEND, kNumbers + 8 * (number % 1024), 8);
-  }
-  void post_receive(std::uint64_t number) { b().post_receive(number, kReceived + 8 * (number % 1024), 8); }
-  void expect_received(std::uint64_t number) {
-    const ibv_wc wc = b().wait();
-    ASSERT_EQ(describe(wc), describe(number, IBV_WC_SUCCESS));
-    ASSERT_EQ(b().number_at(kReceived + 8 * (number % 1024)), number);
-  }
-  void expect_sent(std::uint64_t number) { ASSERT_EQ(describe(a().wait()), describe(number, IBV_WC_SUCCESS)); }
-
-  // Cluster `index` goes back alone, if `other_lives`; the other one hears of it.
-  void go_back(unsigned index, const Image& image, bool other_lives = true) {
-    sides_[index]->end();
-    ++incarnations_[index];
-    if (other_lives) {
-      Side& other = *sides_[1 - index];
-      EXPECT_EQ(other.ops().cluster_gone(index, incarnations_[index] - 1), 0);
-    }
-    sides_[index]->restart(image, incarnations_);
-    if (!other_lives) return;
-    Side& other = *sides_[1 - index];
-    std::copy(std::begin(incarnations_), std::end(incarnations_), other.member().state.incarnations);
-    other.member().tell();
-  }
-
-  std::shared_ptr<FakeExchange> exchange_;
-  std::unique_ptr<Side> sides_[2];
-  std::uint32_t incarnations_[kMaxBackendClusters] = {};
-  std::uint64_t next_number_ = 0, received_ = 0;
-};
-
-class FewRetries : public GoingBack {
- protected:
-  FewRetries() : GoingBack(std::size_t{1} << 30, 1) {}
+  FewRetries() : TwoClusters(std::size_t{1} << 30, 1) {}
 };
 
 // What the program has a completion of uses up no retries.
@@ -96,9 +41,9 @@ TEST_P(FewRetries, TheReceiverGetsWhatItHasForgotten) {
   EXPECT_EQ(a().state(), IBV_QPS_RTS);
 }
 
-class OnlyReceives : public GoingBack {
+class OnlyReceives : public TwoClusters {
  protected:
-  OnlyReceives() : GoingBack(std::size_t{1} << 30, 7, false) {}
+  OnlyReceives() : TwoClusters(std::size_t{1} << 30, 7, false) {}
 };
 
 // B's queue pair is in RTR, and neither side has anything new to send.
@@ -238,159 +183,6 @@ TEST_P(GoingBack, TheSenderHearsWhatHasRun) {
   EXPECT_FALSE(b().poll(&wc));
 }
 
-// Requests without numbers lie between those that B has run: places in the queue and numbers differ. Two in a row,
-// one behind a READ whose answer is to be asked for again, and one at the end.
-TEST_P(GoingBack, TheSenderHearsWhatHasRunBetweenBindsOfWindows) {
-  std::vector<std::uint64_t> order;
-  const auto note = [&] { order.push_back(next_number_++); };
-  for (std::uint64_t i = 0; i < 40; ++i) post_receive(i);
-  a().member().freeze(true);  // so that none leaves before the checkpoint
-  const auto bind = [&] { a().post_bind(next_number_, kBlock, 4096), note(); };
-  const auto invalidate = [&] { a().post_invalidate(next_number_), note(); };
-  const auto read = [&] {
-    a().post_send(next_number_, IBV_WR_RDMA_READ, kResults, 8, reinterpret_cast<std::uint64_t>(b().at(kCounter)),
-                  b().key()),
-        note();
-  };
-  const auto message = [&] {
-    std::memcpy(a().at(kNumbers + 8 * next_number_), &next_number_, 8);
-    a().post_send(next_number_, IBV_WR_SEND, kNumbers + 8 * next_number_, 8), note();
-  };
-  message(), message(), bind(), invalidate(), message(), bind(), message(), read(), message(), invalidate();
-  message(), bind();
-  const Image image = a().checkpoint();
-  const auto expect_all = [&](const char* when) {
-    SCOPED_TRACE(when);
-    for (const std::uint64_t number : order) expect_sent(number);
-  };
-  expect_all("before");
-  for (const std::uint64_t number : {0, 1, 4, 6, 8, 10}) {
-    const ibv_wc wc = b().wait();
-    ASSERT_EQ(wc.status, IBV_WC_SUCCESS);
-    ASSERT_EQ(b().number_at(kReceived + 8 * wc.wr_id), number);
-  }
-  go_back(0, image);
-  expect_all("again");
-  ibv_wc wc;
-  EXPECT_FALSE(a().poll(&wc)) << "a completion came twice";
-  EXPECT_FALSE(b().poll(&wc)) << "a message came twice";
-  // The last bind holds, and what follows has the right number.
-  b().post_send(100, IBV_WR_RDMA_WRITE, kBlock, 8, reinterpret_cast<std::uint64_t>(a().at(kBlock)), a().window_key());
-  EXPECT_EQ(describe(b().wait()), describe(100, IBV_WC_SUCCESS));
-  message();
-  EXPECT_EQ(b().wait().status, IBV_WC_SUCCESS);
-  expect_sent(order.back());
-}
-
-// B has run two of them. The rest leaves once.
-TEST_P(GoingBack, TheSenderGoesOnBehindABindOfAWindow) {
-  for (std::uint64_t i = 0; i < 2; ++i) post_receive(i);
-  a().member().freeze(true);
-  send();
-  a().post_bind(100, kBlock, 4096);
-  send();
-  a().post_invalidate(101);
-  send();
-  a().post_bind(102, kBlock, 4096);
-  const Image image = a().checkpoint();
-  for (const std::uint64_t id : {0, 100, 1, 101}) expect_sent(id);
-  for (std::uint64_t i = 0; i < 2; ++i) expect_received(i);
-  go_back(0, image);
-  for (const std::uint64_t id : {0, 100, 1, 101}) expect_sent(id);
-  post_receive(2);
-  expect_received(2);
-  for (const std::uint64_t id : {2, 102}) expect_sent(id);
-  ibv_wc wc;
-  EXPECT_FALSE(a().poll(&wc));
-  EXPECT_FALSE(b().poll(&wc));
-}
-
-// B binds a window behind a message to another process, which is not ready to receive. A knows the window, since B
-// had bound it before B went back. What A sends there waits, and uses up no retries.
-class Window : public FewRetries {
- protected:
-  void SetUp() override {
-    b().replace_window(IBV_MW_TYPE_1);
-    post_receive(0), send(), expect_received(0), expect_sent(0);
-    image_ = b().checkpoint();
-    b().post_bind(100, kBlock, 4096);
-    EXPECT_EQ(b().wait().status, IBV_WC_SUCCESS);
-    b().before_opening = [this] { bind_behind_a_message(); };
-  }
-  std::uint64_t place() { return reinterpret_cast<std::uint64_t>(b().at(kBlock)); }
-  void write(std::uint64_t id) {
-    std::memcpy(a().at(kBlock), "from A", 7);
-    a().post_send(id, IBV_WR_RDMA_WRITE, kBlock, 8, place(), b().window_key());
-  }
-  // It is of B's cluster, so that B's border has nothing to do with it.
-  void bind_behind_a_message() {
-    ClusterState state = state_of(1, 1);
-    std::copy(std::begin(incarnations_), std::end(incarnations_), state.incarnations);
-    other_ = std::make_unique<Member>(exchange_, GetParam(), state);
-    to_ = std::make_unique<Endpoint>(*other_->device);
-    from_ = std::make_unique<Endpoint>(*b().member().device);
-    ASSERT_EQ(from_->ops.destroy_qp(from_->qp), 0);
-    ibv_pd* const own = std::exchange(from_->pd, b().pd());  // the window's
-    from_->qp = from_->make_qp();
-    from_->pd = own;
-    connect(*from_, *to_);
-    ASSERT_EQ(from_->post_send(1, {}), 0);
-    b().bind_by(from_->qp, 2, kBlock, 4096);
-  }
-  void await_refusals() {
-    EXPECT_TRUE(eventually([&] { return b().member().figure("rnr_naks") > 5; }));
-    EXPECT_EQ(a().state(), IBV_QPS_RTS);
-    EXPECT_EQ(b().state(), IBV_QPS_RTS);
-  }
-  void let_bind() {
-    ASSERT_EQ(to_->post_recv(1, {}), 0);
-    EXPECT_WC(from_->wait(), 1, IBV_WC_SUCCESS);
-    EXPECT_WC(from_->wait(), 2, IBV_WC_SUCCESS);
-  }
-  void TearDown() override {
-    from_.reset();  // before B ends
-    to_.reset();
-  }
-
-  Image image_;
-  std::unique_ptr<Member> other_;
-  std::unique_ptr<Endpoint> to_, from_;
-};
-
-TEST_P(Window, WhatIsSentAgainWaits) {
-  write(1), expect_sent(1);
-  EXPECT_STREQ(b().at(kBlock), "from A");
-  send();  // behind it
-  go_back(1, image_);
-  post_receive(1);
-  await_refusals();
-  EXPECT_STREQ(b().at(kBlock), "") << "nothing is bound";
-  let_bind();
-  expect_sent(1), expect_received(1);
-  EXPECT_STREQ(b().at(kBlock), "from A");
-  EXPECT_TRUE(eventually([&] { return a().ops().gate_earliest(1) == kGateNothing; }));
-}
-
-TEST_P(Window, WhatHadNotRunUsesUpNoRetries) {
-  go_back(1, image_);
-  write(1);
-  a().post_send(2, IBV_WR_RDMA_READ, kResults, 8, place(), b().window_key());
-  a().post_send(3, IBV_WR_ATOMIC_FETCH_AND_ADD, kResults + 8, 8, place() + 64, b().window_key());
-  await_refusals();
-  let_bind();
-  for (const std::uint64_t id : {1, 2, 3}) expect_sent(id);
-  EXPECT_STREQ(a().at(kResults), "from A");
-  EXPECT_EQ(a().number_at(kResults + 8), 0u);
-  EXPECT_EQ(b().number_at(kBlock + 64), 1u);
-}
-
-// No bind of that key is under way.
-TEST_P(Window, AnotherKeyIsAnError) {
-  go_back(1, image_);
-  a().post_send(1, IBV_WR_RDMA_WRITE, kBlock, 8, place(), b().window_key() + 1);
-  EXPECT_EQ(describe(a().wait()), describe(1, IBV_WC_REM_ACCESS_ERR));
-}
-
 // More than the last 16.
 TEST_P(GoingBack, AtomicsRunOnceAndHaveTheResultOfThen) {
   constexpr std::uint64_t kAtomics = 40;
@@ -414,21 +206,6 @@ TEST_P(GoingBack, AtomicsRunOnceAndHaveTheResultOfThen) {
   add(kAtomics);
   expect_sent(kAtomics);
   EXPECT_EQ(a().number_at(kResults + 8 * kAtomics), 1000 + kAtomics);
-}
-
-// A peer that may ask for a result that was dropped cannot go back to before: its logs count from then.
-TEST_P(GoingBack, AResultThatIsDroppedIsTold) {
-  const auto add = [&](std::uint64_t id) {
-    a().post_send(id, IBV_WR_ATOMIC_FETCH_AND_ADD, kResults, 8, reinterpret_cast<std::uint64_t>(b().at(kCounter)),
-                  b().key());
-    expect_sent(id);
-  };
-  add(0);
-  const std::uint64_t since = b().ops().logged_since(0);
-  for (std::uint64_t id = 1; id < 4096; ++id) add(id);
-  EXPECT_EQ(b().ops().logged_since(0), since);
-  add(4096);
-  EXPECT_GT(b().ops().logged_since(0), since);
 }
 
 // What is sent again is not lost by a request behind it that cannot be sent.
@@ -570,23 +347,10 @@ TEST_P(GoingBack, AnAcknowledgementBesideAWordOnTheLogIsHeard) {
   }
 }
 
-// A recovery may go to before a CLC of the other cluster unless something was trimmed for it.
-TEST_P(GoingBack, ALogThatIsTrimmedSaysForWhichCheckpoint) {
-  b().checkpoint();
-  b().ops().clc_collected(b().member().state.sn);
-  post_receive(0), send(), expect_received(0), expect_sent(0);
-  EXPECT_EQ(a().member().facts().trimmed[1], 0u) << "there was nothing to trim";
-  b().checkpoint();
-  const std::uint32_t sn = b().member().state.sn;
-  b().ops().clc_collected(sn);
-  EXPECT_TRUE(eventually([&] { return a().member().facts().trimmed[1] == sn; }));
-  EXPECT_EQ(b().member().facts().trimmed[0], 0u);
-}
-
 // No more than a few are under way at a time, so that a short queue is enough for their completions.
-class ShortQueue : public GoingBack {
+class ShortQueue : public TwoClusters {
  protected:
-  ShortQueue() : GoingBack(std::size_t{1} << 30, 7, true, 16) {}
+  ShortQueue() : TwoClusters(std::size_t{1} << 30, 7, true, 16) {}
 };
 
 TEST_P(ShortQueue, HasRoomForAllThatComesAgain) {
@@ -636,119 +400,6 @@ TEST_P(ShortQueue, HasRoomWhileSomethingIsSentAgain) {
   for (std::uint64_t i = 0; i < 20; ++i) ASSERT_EQ(describe(a().wait()), describe(100 + i, IBV_WC_SUCCESS));
 }
 
-class FullLog : public GoingBack {
- protected:
-  FullLog() : GoingBack(3 * (sizeof(BorderLogEntry) + kBlockBytes), 7) {}
-  void write(std::uint64_t id) {
-    a().post_send(id, IBV_WR_RDMA_WRITE, kBlock, kBlockBytes, reinterpret_cast<std::uint64_t>(b().at(kBlock)),
-                  b().key());
-  }
-};
-
-// What the peer has run when the log is begun anew, nobody needs after the peer's next CLC.
-TEST_P(FullLog, IsBegunAnewWhereNobodyTrims) {
-  for (std::uint64_t id = 0; id < 5; ++id) write(id);
-  for (std::uint64_t id = 0; id < 5; ++id) expect_sent(id);
-  EXPECT_NE(a().member().process.log().find("is begun anew"), std::string::npos);
-  EXPECT_EQ(a().checkpoint().border.unlogged, 0u);
-  const std::uint64_t since = a().ops().logged_since(1);
-  EXPECT_GT(since, 0u);
-  EXPECT_LT(since, kGateNothing);
-  const Image image = b().checkpoint();
-  std::memset(a().at(kBlock), 'n', kBlockBytes);
-  write(5);
-  expect_sent(5);
-  EXPECT_EQ(a().ops().logged_since(1), since);
-  go_back(1, image);
-  std::memset(a().at(kBlock), 'x', kBlockBytes);  // the bytes of then come, or none
-  EXPECT_TRUE(eventually([&] { return *b().at(kBlock + kBlockBytes - 1) == 'n'; }));
-  EXPECT_EQ(a().state(), IBV_QPS_RTS);
-}
-
-// Five small requests leave, which B holds back for as long as it is told to. The log has room for three.
-class HeldBack : public GoingBack {
- protected:
-  HeldBack() : GoingBack(3 * (sizeof(BorderLogEntry) + 8), 7) {}
-  void hold(bool holds) {
-    b().member().state.depends[0] = holds ? 0 : 1000;
-    b().member().tell();
-  }
-  void send_all() {
-    hold(true);
-    for (int i = 0; i < 5; ++i) send();
-    EXPECT_TRUE(eventually([&] { return a().ops().logged_since(1) == kGateNothing; }));
-  }
-  void take_all() {
-    hold(false);
-    for (std::uint64_t i = 0; i < 5; ++i) {
-      post_receive(i);
-      expect_received(i);
-      expect_sent(i);
-    }
-  }
-};
-
-TEST_P(HeldBack, TheLogIsNotWholeBeforeThePeerHasRunWhatWasDropped) {
-  send_all();
-  EXPECT_EQ(a().ops().logged_since(1), kGateNothing);
-  take_all();
-  EXPECT_LT(a().ops().logged_since(1), kGateNothing);
-}
-
-// In the image some requests are in the log, and those before are not.
-TEST_P(HeldBack, ARestartGoesOnFromWhereTheLogWasBegunAnew) {
-  send_all();
-  Image sender = a().checkpoint(), receiver = b().checkpoint();
-  EXPECT_EQ(sender.border.unlogged, 1u);
-  sender.log.limit = 1 << 20;
-  for (int round = 0; round < 2; ++round) {
-    a().end();
-    go_back(1, receiver, false);
-    go_back(0, sender, false);
-    std::copy(std::begin(incarnations_), std::end(incarnations_), b().member().state.incarnations);
-    hold(true);
-    EXPECT_TRUE(eventually([&] { return b().ops().held_stamps(nullptr, 0) > 0; }));  // they have left again
-    sender = a().checkpoint();
-  }
-  take_all();
-  EXPECT_LT(a().ops().logged_since(1), kGateNothing);
-}
-
-// Never wrong: what cannot be sent again is an error.
-TEST_P(FullLog, ALogThatWasGivenUpIsAnErrorWhenItIsNeeded) {
-  const Image image = b().checkpoint();
-  for (std::uint64_t id = 0; id < 5; ++id) write(id);
-  for (std::uint64_t id = 0; id < 5; ++id) expect_sent(id);
-  go_back(1, image);
-  EXPECT_TRUE(eventually([&] { return a().state() == IBV_QPS_ERR; }));
-  EXPECT_NE(a().member().process.log().find("do not belong together"), std::string::npos);
-}
-
-// The log is full to the last request, and another one follows while those before it are still refused. It waits.
-TEST_P(FullLog, IsNotGivenUpBeforeAllIsSentAgain) {
-  const auto send_block = [&](std::uint64_t id) {
-    std::memset(a().at(kBlock), static_cast<int>('a' + id), kBlockBytes);
-    a().post_send(id, IBV_WR_SEND, kBlock, kBlockBytes);
-  };
-  const auto take_block = [&](std::uint64_t id) {
-    b().post_receive(id, kBlock, kBlockBytes);
-    EXPECT_EQ(describe(b().wait()), describe(id, IBV_WC_SUCCESS));
-    EXPECT_EQ(*b().at(kBlock + kBlockBytes - 1), static_cast<char>('a' + id));
-  };
-  const Image image = b().checkpoint();
-  for (std::uint64_t id = 0; id < 3; ++id) {
-    send_block(id);
-    take_block(id);
-    expect_sent(id);
-  }
-  go_back(1, image);
-  send_block(3);
-  ::usleep(200'000);  // in which all that is sent again is refused
-  EXPECT_EQ(a().member().process.log().find("is begun anew"), std::string::npos);
-  for (std::uint64_t id = 0; id < 4; ++id) take_block(id);
-  expect_sent(3);
-}
-
 TEST_P(GoingBack, WhatMakesNoSenseIsRefused) {
   const Image image = b().checkpoint();
   const BackendOps& ops = b().ops();
@@ -771,67 +422,13 @@ TEST_P(GoingBack, WhatMakesNoSenseIsRefused) {
   EXPECT_EQ(thief.ops().want_number(kNumberOfQueuePair, 0xffffff), EINVAL);
 }
 
-// What B has logged for A, if A goes back with it; else what B sent behind its image is in no log.
-TEST_P(GoingBack, TheLogIsAsWholeAsItWasForWhoGoesBackToo) {
-  const Image image = b().checkpoint();
-  const std::uint64_t since = b().ops().logged_since(0);
-  ASSERT_NE(since, 0u);
-  b().end();
-  const auto logged_since = [&](bool too, std::size_t bytes, std::uint32_t version) {
-    std::string identity = image.identity;
-    std::memcpy(identity.data() + 4, &version, sizeof(version));
-    Process process(exchange_, ProcessOptions{.transport = GetParam()});
-    ClusterState state = state_of(1, 1);
-    state.incarnations[0] = state.incarnations[1] = 2;
-    EXPECT_EQ(process.ops().set_cluster(&state), 0);
-    EXPECT_EQ(too ? process.ops().cluster_gone(0, 1) : 0, 0);
-    EXPECT_EQ(process.ops().restore_identity(identity.data(), bytes), 0);
-    return process.ops().logged_since(0);
-  };
-  const std::size_t all = image.identity.size(), first = all - 8 * kMaxBackendClusters;
-  EXPECT_EQ(logged_since(true, all, 2), since);
-  EXPECT_GT(logged_since(false, all, 2), since);
-  EXPECT_GT(logged_since(true, first, 1), since) << "an image that does not tell";
-}
-
-// B comes back while it sends again to A, and what it sends may be in no log: nobody goes back to that time. When A
-// goes back later, B sends again from its log, and A may go back to the same CLC another time.
-TEST_P(GoingBack, TheLogOfWhoCameBackIsWholeWhenTheOtherGoesBackLater) {
-  const Image image = b().checkpoint();
-  b().end();
-  Process process(exchange_, ProcessOptions{.transport = GetParam()});
-  ClusterState state = state_of(1, 1);
-  state.incarnations[1] = 2;
-  const GateState unknown{0, 0, 0, 0}, some{100, 0, 0, 0}, none{kGateNothing, 0, 0, 0};
-  const auto since = [&] { return process.ops().logged_since(0); };
-  EXPECT_EQ(process.ops().set_cluster(&state), 0);
-  EXPECT_EQ(process.ops().set_gate(0, &unknown), 0);
-  EXPECT_EQ(process.ops().restore_identity(image.identity.data(), image.identity.size()), 0);
-  const std::uint64_t came_back = since();
-  EXPECT_EQ(process.ops().set_gate(0, &some), 0);
-  EXPECT_EQ(process.ops().set_gate(0, &none), 0);
-  const std::uint64_t whole = since();
-  EXPECT_GT(whole, came_back);
-  EXPECT_EQ(process.ops().set_gate(0, &unknown), 0);
-  EXPECT_EQ(process.ops().cluster_gone(0, 1), 0);
-  EXPECT_EQ(process.ops().set_gate(0, &some), 0);
-  EXPECT_EQ(process.ops().set_gate(0, &none), 0);
-  EXPECT_EQ(since(), whole);
-}
-
 INSTANTIATE_TEST_SUITE_P(Transports, GoingBack, ::testing::Values("shm", "tcp"),
                          [](const auto& info) { return name_in_test(info.param); });
 INSTANTIATE_TEST_SUITE_P(Transports, FewRetries, ::testing::Values("shm", "tcp"),
                          [](const auto& info) { return name_in_test(info.param); });
-INSTANTIATE_TEST_SUITE_P(Transports, Window, ::testing::Values("shm", "tcp"),
-                         [](const auto& info) { return name_in_test(info.param); });
 INSTANTIATE_TEST_SUITE_P(Transports, OnlyReceives, ::testing::Values("shm", "tcp"),
                          [](const auto& info) { return name_in_test(info.param); });
 INSTANTIATE_TEST_SUITE_P(Transports, ShortQueue, ::testing::Values("shm", "tcp"),
-                         [](const auto& info) { return name_in_test(info.param); });
-INSTANTIATE_TEST_SUITE_P(Transports, FullLog, ::testing::Values("shm", "tcp"),
-                         [](const auto& info) { return name_in_test(info.param); });
-INSTANTIATE_TEST_SUITE_P(Transports, HeldBack, ::testing::Values("shm", "tcp"),
                          [](const auto& info) { return name_in_test(info.param); });
 
 }  // namespace
