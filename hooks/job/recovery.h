@@ -1,6 +1,6 @@
 // Recoveries: clusters of a federation that go back while others run on, as the exchange has them.
 //
-// Keys, beside those of cluster.h; a job of which no cluster has gone back has none of them but `wired`:
+// Keys, beside those of cluster.h. Before a cluster goes back, a job has none of them but `wired`.
 //
 // `<epoch>/recovery/<r>/failed`  Claimed by the command, whose recovery is number r then: `clusters=0,2`.
 // `<epoch>/recovery/<r>/line`    Claimed by it: where clusters go, and what they are afterwards (RecoveryPlan).

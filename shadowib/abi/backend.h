@@ -286,8 +286,8 @@ struct BackendOps {
   int (*post_srq_recv)(struct ibv_srq* srq, struct ibv_recv_wr* wr, struct ibv_recv_wr** bad);
 
   // Extended reliable connections (XRC). fd and oflags are as in ibv_xrcd_init_attr. An fd of -1 makes a domain of
-  // this handle alone. `shared`: another handle of the domain that it is to be of, or nullptr. close_xrcd answers
-  // EBUSY while a queue pair or a shared receive queue was made by the handle.
+  // this handle alone. `shared`: another handle of the domain that it is to be of, or nullptr. `close_xrcd`
+  // answers EBUSY while a queue pair or a shared receive queue exists that was made by the handle.
   struct ibv_xrcd* (*open_xrcd)(struct ibv_context* context, int fd, int oflags, struct ibv_xrcd* shared);
   int (*close_xrcd)(struct ibv_xrcd* xrcd);
   // A shared receive queue that initiators name by number, whose receives complete in `cq`. Async events name it as
@@ -313,9 +313,9 @@ struct BackendOps {
   int (*progress)(int timeout_ms);
   void (*wake)(void);
 
-  // Optional: the program's threads are being stopped (1) or run again (0). While they are, requests refused because
-  // nobody can post a receive or move a queue pair use up no retries, on either side: a staggered stop would
-  // break finite ones. Any thread; nests not.
+  // Optional: the program's threads are being stopped (1) or run again (0). While they are, nobody can post a receive
+  // or move a queue pair. Requests that are refused for that use up no retries, on either side. Otherwise a staggered
+  // stop would use up finite ones. Any thread; nests not.
   void (*set_paused)(int paused);
 
   // Optional: an image is about to be taken, the program's threads are stopped. The backend declares mappings it has
@@ -340,8 +340,8 @@ struct BackendOps {
   void (*border_facts)(struct BorderFacts* facts);
   // `incarnation` of another cluster is over, and so are those before it. Connections to it are shut, and what is
   // held of it is dropped, before this returns. Queue pairs to it wait, without errors and time-outs. They go on when
-  // a process of a later incarnation is at their peer's address. set_cluster brings none of these incarnations back.
-  // 0, or EINVAL: no such cluster, or this process's own. Any thread.
+  // a process of a later incarnation is at their peer's address. No call of set_cluster brings one of these
+  // incarnations back. Returns 0, or EINVAL: no such cluster, or this process's own. Any thread.
   int (*cluster_gone)(uint32_t cluster, uint32_t incarnation);
 
   // Optional, all or none, with the slots above: a cluster that goes back (docs/internals/federation.md).
@@ -354,10 +354,10 @@ struct BackendOps {
   // state->first on. Both ends then say which number they expect, and only what the other has not run is sent.
   // results[0..state->results). 0 or an errno: EINVAL, ENOMEM, EOPNOTSUPP.
   int (*restore_border)(struct ibv_qp* qp, const struct BorderState* state, const struct BorderResult* results);
-  // The gate of another cluster, which went back: whatever completed earlier is sent again earlier, over all
-  // processes. gate_earliest: the first completion of what this one still has to send again, kGateNothing: none. It
-  // grows, but for requests to an incarnation that cluster_gone has ended since. set_gate: what holds for the others,
-  // before cluster_gone for a cluster whose others have not said it yet. 0, or EINVAL. Any thread.
+  // The gate of a cluster that went back: requests that completed earlier are sent again earlier, over all processes.
+  // `gate_earliest`: the first completion of those that this process still has to send again; kGateNothing: none. It
+  // grows, but for requests to an incarnation that cluster_gone has ended since. `set_gate`: the state of the others.
+  // If they have not said it yet, it is set before cluster_gone. Returns 0, or EINVAL. Any thread.
   uint64_t (*gate_earliest)(uint32_t cluster);
   int (*set_gate)(uint32_t cluster, const struct GateState* others);
   // Nanoseconds of CLOCK_REALTIME. If that cluster goes back to a later moment, all connections of now have what it
@@ -375,8 +375,8 @@ struct BackendOps {
   size_t (*identity)(void* buffer, size_t capacity);
   // Before the first device is listed, after set_cluster. The devices take the addresses that they had. If another
   // process than this one's earlier life holds them, opening fails with EADDRINUSE. Clusters whose earlier
-  // incarnation cluster_gone has told of by then go back with this one, and the logs have this machine's times: what
-  // was logged for them is logged still. 0 or an errno: EINVAL, EBUSY (too late).
+  // incarnation cluster_gone has told of by then go back with this one. The logs have this machine's times, so
+  // requests logged for them are logged still. 0 or an errno: EINVAL, EBUSY (too late).
   int (*restore_identity)(const void* buffer, size_t bytes);
   // The next object of that kind gets `number`, which it had before. After restore_identity. 0 or an errno: EINVAL,
   // EEXIST (another one has it), ENOMEM.
