@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t kHugePage = 2 << 20;
 constexpr std::uint64_t kAtOnce = 8 << 20;  // that the program's own calls wait for
-constexpr long kPopulateWrite = 23;  // MADV_POPULATE_WRITE, Linux 5.14
+constexpr long kPopulateWrite = 23;         // MADV_POPULATE_WRITE, Linux 5.14
 
 std::uint64_t up(std::uint64_t bytes, std::uint64_t unit) { return (bytes + unit - 1) & ~(unit - 1); }
 

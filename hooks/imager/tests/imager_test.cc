@@ -14,8 +14,8 @@
 
 #include "hooks/imager/image_reader.h"
 #include "hooks/imager/restore/image_file.h"
-#include "hooks/imager/saver.h"
 #include "hooks/imager/save/scratch.h"
+#include "hooks/imager/saver.h"
 #include "hooks/imager/tests/imager_fixture.h"
 #include "hooks/imager/tests/subject.h"
 #include "hooks/threads/thread_context.h"
