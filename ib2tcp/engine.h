@@ -56,20 +56,32 @@ class Tally {
   std::atomic<T> value_{0};
 };
 
-// Whether refusals use up retries (BackendOps::set_paused). Any thread.
+// Whether refusals use up retries (BackendOps::set_paused). None does while the program is stopped, and for a turn
+// behind that, in which it runs: a program that was stopped right behind a refusal needs time to post a receive. A
+// stop within a turn keeps the rest of it for later. A side that has had its turn, and has met no refusal that counts
+// since, gets no new one. So the errors come however often a program is stopped.
 class Pause {
  public:
-  void set(bool paused) { count_from_ns_.store(paused ? INT64_MAX : monotonic_ns() + kTurnNs); }
-  // False while the program is stopped, and for a while behind that: one that was stopped right behind a refusal gets
-  // its turn before the next one counts.
-  bool refusals_count() const {
+  // One thread at a time.
+  void set(bool paused) {
+    const std::int64_t from = count_from_ns_.load(), now = monotonic_ns();
+    if (paused == (from == INT64_MAX)) return;
+    if (paused) turn_ns_ = from > now ? from - now : awaits_count_.load() ? 0 : kTurnNs;
+    count_from_ns_.store(paused ? INT64_MAX : now + turn_ns_);
+  }
+  // Whether a refusal does that counts for the other side. Any thread.
+  bool counts(bool for_other = true) {
     const std::int64_t from = count_from_ns_.load(std::memory_order_relaxed);
-    return from == 0 || monotonic_ns() >= from;
+    const bool counts = for_other && (from == 0 || monotonic_ns() >= from);
+    awaits_count_.store(!counts, std::memory_order_relaxed);
+    return counts;
   }
 
  private:
   static constexpr std::int64_t kTurnNs = 1'000'000'000;  // longer than any min_rnr_timer
+  std::int64_t turn_ns_ = 0;                              // when the program goes on
   std::atomic<std::int64_t> count_from_ns_{0};
+  std::atomic<bool> awaits_count_{false};  // the last refusal did not
 };
 
 struct Statistics {

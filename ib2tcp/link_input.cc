@@ -363,7 +363,7 @@ void Link::refuse(const FrameHeader& header, std::uint32_t why) {
     answer.flags = kFlagAckValid;
     answer.ack = qp->expected();
   }
-  if (!g_engine->pause.refusals_count()) answer.flags |= kFlagPaused;
+  if (!g_engine->pause.counts()) answer.flags |= kFlagPaused;
   send_loose(answer);
 }
 

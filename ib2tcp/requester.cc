@@ -243,7 +243,7 @@ void Qp::on_nak(const FrameHeader& header) {
   // Only the oldest unexecuted request can be refused; what lies behind it was not looked at.
   if (sq_.acked == sq_.sent || header.seq != sequence(sq_.acked)) return;
   // While either program is stopped nobody can mend what is refused: that uses up no retry.
-  refused(header, (header.flags & kFlagPaused) == 0 && g_engine->pause.refusals_count());
+  refused(header, g_engine->pause.counts((header.flags & kFlagPaused) == 0));
 }
 
 // The oldest READ or atomic that counts as executed was, and its answer does not come.

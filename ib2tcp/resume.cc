@@ -456,17 +456,17 @@ void Qp::forget_peer() {
 
 // True if the refusal is of a request that on_nak() does not know: sent again, or of a RESUME.
 bool Qp::on_border_nak(const FrameHeader& header) {
-  const bool counts = (header.flags & kFlagPaused) == 0 && g_engine->pause.refusals_count();
+  const auto counts = [&] { return g_engine->pause.counts((header.flags & kFlagPaused) == 0); };
   if (wait_ == Wait::kResume && header.syndrome == Syndrome::kNotReady) {
     if (header.imm == kGoneForGood) forget_peer();
     // There is no such queue pair, or it is not connected. It is asked again when the timer has run out.
-    if (counts && attr_.timeout != 0 && !sq_.empty() && tries_++ >= attr_.retry_cnt) fail(IBV_WC_RETRY_EXC_ERR);
+    if (attr_.timeout != 0 && !sq_.empty() && counts() && tries_++ >= attr_.retry_cnt) fail(IBV_WC_RETRY_EXC_ERR);
     return true;
   }
   if (kept_ != nullptr && kept_->replays()) {
     if (header.seq != kept_->replay_acked) return ahead_of(header.seq, kept_->replay_end) < 0;
     if (is_fatal(header.syndrome)) {
-      refused(header, counts);
+      refused(header, counts());
       return true;
     }
     // The program has this request's completion, so that no retry runs out.
@@ -479,7 +479,7 @@ bool Qp::on_border_nak(const FrameHeader& header) {
   const std::uint64_t oldest = first_unanswered(sq_.head);
   if (oldest >= sq_.acked || header.seq != sequence(oldest)) return false;
   const std::uint64_t asked = std::min(sq_.acked, sq_.next);
-  refused(header, counts);
+  refused(header, counts());
   if (!connected() || wait_ == Wait::kNone) return true;
   for (std::uint64_t i = oldest; i < asked; ++i)
     if (needs_response(sq_.at(i).opcode) && !sq_.at(i).done) --reads_out_;

@@ -131,15 +131,29 @@ TEST_P(Conformance, APausedReceiverUsesUpNoRetries) {
   }
 }
 
+// Each waits for the error of a request that nobody receives.
+void await_refusal(Endpoint& x) {
+  ASSERT_EQ(x.post_send(1, {x.sge(0, 10)}), 0);
+  EXPECT_WC(x.wait(), 1, IBV_WC_RNR_RETRY_EXC_ERR);
+}
+
+QpOptions without_retry() {
+  QpOptions options;
+  options.rnr_retry = 0;
+  return options;
+}
+
 // A refusal right behind a pause does not count either: the program has had no turn since. Of two queue pairs one's
 // sender and the other's receiver were stopped.
 TEST_P(Conformance, RefusalsCountOnlyAWhileAfterAPause) {
   constexpr std::int64_t kLongestTimerNs = 655'360'000;
-  QpOptions options;
-  options.rnr_retry = 0;
-  Endpoint x(a(), options), y(b(), options), v(a(), options), w(b(), options);
+  const QpOptions options = without_retry();
+  Endpoint x(a(), options), y(b(), options), v(a(), options), w(b(), options), before(a(), options),
+      beside(b(), options);
   connect(x, y);
   connect(w, v);
+  connect(before, beside);
+  await_refusal(before);  // no turn is under way
   y.ops.set_paused(1);
   const std::int64_t resumed = monotonic_ns();
   y.ops.set_paused(0);
@@ -148,6 +162,41 @@ TEST_P(Conformance, RefusalsCountOnlyAWhileAfterAPause) {
   EXPECT_WC(x.wait(), 1, IBV_WC_RNR_RETRY_EXC_ERR);
   EXPECT_GT(monotonic_ns() - resumed, kLongestTimerNs);
   EXPECT_WC(w.wait(), 1, IBV_WC_RNR_RETRY_EXC_ERR);
+}
+
+// A request that nobody receives, of two sides that are stopped often. The turn of one may begin a pause later.
+void await_refusal_between_pauses(Endpoint& x, Endpoint& y, std::int64_t apart_ns, int most_pauses, bool later) {
+  y.ops.set_paused(1);
+  ASSERT_EQ(x.post_send(1, {x.sge(0, 10)}), 0);
+  int pauses = 0;
+  for (; x.state() == IBV_QPS_RTS && pauses < most_pauses; ++pauses) {
+    for (const BackendOps* ops : {&x.ops, &y.ops})
+      if (ops == &y.ops || !later || pauses > 0) ops->set_paused(1);
+    for (const BackendOps* ops : {&x.ops, &y.ops}) ops->set_paused(0);
+    for (const std::int64_t end = monotonic_ns() + apart_ns; monotonic_ns() < end;) {
+      x.ops.progress(0);
+      y.ops.progress(0);
+    }
+  }
+  ASSERT_LT(pauses, most_pauses);
+  EXPECT_WC(x.wait(), 1, IBV_WC_RNR_RETRY_EXC_ERR);
+}
+
+// However often they are stopped: a turn is a time in which a program runs.
+TEST_P(Conformance, RefusalsCountThoughPausesComeOften) {
+  Endpoint x(a(), without_retry()), y(b(), without_retry());
+  connect(x, y);
+  await_refusal_between_pauses(x, y, 70'000'000, 100, false);
+}
+
+// Turns of more than half of the time between pauses, by turns: no two would ever be over at once.
+TEST_P(Conformance, RefusalsCountThoughTurnsDoNotMeet) {
+  Endpoint x(a(), without_retry()), y(b(), without_retry()), before(a(), without_retry()),
+      beside(b(), without_retry());
+  connect(x, y);
+  connect(before, beside);
+  await_refusal(before);  // no turn is under way
+  await_refusal_between_pauses(x, y, 600'000'000, 10, true);
 }
 
 }  // namespace
