@@ -61,8 +61,9 @@ struct SaveJob {
 constexpr int kSaverFault = 68;  // Phase::kSaver
 constexpr std::size_t kPathBytes = 4096;
 constexpr std::size_t kBetweenStackBytes = 64 << 10;
-constexpr long kGetFs = 0x1003;               // ARCH_GET_FS
-constexpr std::uint64_t kReturned = 1 << 20;  // at once
+constexpr long kGetFs = 0x1003;                  // ARCH_GET_FS
+constexpr std::uint64_t kReturned = 1 << 20;     // at once, or
+constexpr std::uint64_t kMostReturns = 1 << 12;  // as many of a mapping: most of a large one may be addresses alone
 
 // A timer that signals one thread may have run out since that thread has noted its pending signals. The context gets
 // the signal as the kernel would deliver it.
@@ -257,8 +258,10 @@ void give_memory_back(const SaveJob& job) {
     if (m.kind != MappingKind::kAnonymous || m.length < kReturned || !is_copied(*job.table, i)) continue;
     bool is_needed = false;
     for (const std::uint64_t at : needed) is_needed = is_needed || at - m.start < m.length;
-    for (std::uint64_t done = 0; !is_needed && done < m.length; done += kReturned)
-      raw::invoke(__NR_munmap, m.start + done, m.length - done < kReturned ? m.length - done : kReturned);
+    std::uint64_t step = kReturned;
+    while (m.length / step > kMostReturns) step *= 2;
+    for (std::uint64_t done = 0; !is_needed && done < m.length; done += step)
+      raw::invoke(__NR_munmap, m.start + done, m.length - done < step ? m.length - done : step);
   }
 }
 

@@ -75,6 +75,13 @@ TEST_F(Imager, CopiesRegisteredMemoryItself) {
   EXPECT_EQ(restarted.status, kRight) << restarted.text;
 }
 
+TEST_F(Imager, ASaverOfManyAddressesEndsSoon) {
+  const Outcome saved = save("saver_of_many_addresses", with_saver_that_stops);
+  ASSERT_EQ(saved.status, kSaved) << saved.text;
+  const Outcome restarted = restart();
+  EXPECT_EQ(restarted.status, kRight) << restarted.text;
+}
+
 TEST_F(Imager, ASaverGivesItsMemoryBackBeforeItEnds) {
   const Outcome saved = save("saver_gives_memory_back", with_saver_that_stops);
   ASSERT_EQ(saved.status, kSaved) << saved.text;

@@ -195,6 +195,25 @@ SCENARIO(saver_gives_memory_back) {
   if (!save()) ::_exit(10);
 }
 
+// Addresses without memory cost a saver no time.
+SCENARIO(saver_of_many_addresses) {
+  constexpr std::size_t kReserved = 16ull << 40;
+  constexpr rlim_t kSeconds = 3;  // of processor time
+  with_table();
+  auto* const reserved = static_cast<char*>(
+      ::mmap(nullptr, kReserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  CHECK_THAT(reserved != MAP_FAILED);
+  reserved[kReserved / 2] = 'a';
+  meanwhile([](int saver) {
+    await_stopped(saver);
+    const rlimit limit{kSeconds, kSeconds};
+    CHECK_THAT(::prlimit(saver, RLIMIT_CPU, &limit, nullptr) == 0);
+    let_go(saver);
+  });
+  if (!save()) ::_exit(10);
+  CHECK_THAT(reserved[kReserved / 2] == 'a');
+}
+
 // The saver changes nothing that the program, its relatives or its files could notice.
 SCENARIO(saver_is_a_stranger) {
   with_table();
