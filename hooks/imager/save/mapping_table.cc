@@ -243,6 +243,7 @@ class TableBuilder {
     std::size_t rest = 0;
     std::uint8_t* at = scratch_->take_rest(&rest);
     if (vdso_ == nullptr || text_ == nullptr || at == nullptr || rest < (1 << 20)) return false;
+    *vdso_ = VdsoRecord{};  // a reading that was given up may have been here
     capacity_ = static_cast<std::uint32_t>(rest / 2 / sizeof(MappingRecord));
     stored_count_ = reinterpret_cast<std::uint64_t*>(at);
     mappings_ = reinterpret_cast<MappingRecord*>(at + sizeof(*stored_count_));

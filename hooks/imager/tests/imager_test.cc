@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 
 #include "hooks/imager/image_reader.h"
 #include "hooks/imager/restore/image_file.h"
+#include "hooks/imager/save/mapping_table.h"
 #include "hooks/imager/save/scratch.h"
 #include "hooks/imager/saver.h"
 #include "hooks/imager/tests/imager_fixture.h"
@@ -141,6 +143,27 @@ TEST(PinnedCopies, LeaveNothingWhereThereIsNoRoom) {
     std::size_t bytes = 0;
     EXPECT_FALSE(find_owned_mapping(0, ~std::uintptr_t{0}, &at, &bytes));
   }
+}
+
+// A mapping above the vdso that the inspection has not seen: the table is read anew, where the first reading was.
+TEST(MappingTable, IsReadAnewFromTheBeginning) {
+  constexpr std::uintptr_t kHighest = 0x7fffffffe000;
+  const MappingTable* inspected = nullptr;
+  const Status status = inspect_mappings(&inspected);
+  ASSERT_TRUE(status.ok()) << status.text();
+  const std::uint32_t pieces = inspected->vdso->piece_count;
+  void* const high = ::mmap(reinterpret_cast<void*>(kHighest), 4096, PROT_READ,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  ASSERT_EQ(high, reinterpret_cast<void*>(kHighest));
+  Scratch scratch;
+  ASSERT_TRUE(scratch.map(32 << 20));
+  MappingTable table;
+  const Status read = read_inspected_mappings(&scratch, SharedList{nullptr, 0}, &table);
+  EXPECT_TRUE(read.ok()) << read.text();
+  EXPECT_EQ(read.ok() ? table.vdso->piece_count : 0, pieces);
+  scratch.unmap();
+  ::munmap(high, 4096);
+  forget_inspection(true);
 }
 
 TEST(Saver, NeedsAKernelThatCopiesPinnedPages) {
