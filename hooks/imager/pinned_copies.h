@@ -26,8 +26,8 @@ class PinnedCopies {
   static constexpr std::uint64_t kWorkBytes = 64 << 10;
 
   // Makes room for copies of ranges [0..count), which are in ascending order and apart. It takes as much memory as
-  // they are; before each 8 MiB it asks goes_on(argument). The program runs. False: there is no room, and nothing is
-  // left.
+  // they are; before each 8 MiB it asks goes_on(argument). The program runs, and its children do not have the room.
+  // False: there is no room, and nothing is left.
   bool prepare(const PinnedRange* ranges, std::uint32_t count, bool (*goes_on)(void*), void* argument);
   // Copies what lies there now, if it is private memory without a file and all of it is present. `table`: the
   // process's mappings; `work`: kWorkBytes. The program stands; until let_fork() it can have no children that are
@@ -56,6 +56,7 @@ class PinnedCopies {
   };
   Range* ranges() const;
   Piece* pieces() const;
+  long advise(int advice);
   void take(std::uint64_t start, std::uint64_t end, std::uint64_t copy);
 
   Book* book_ = nullptr;

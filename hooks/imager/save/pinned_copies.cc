@@ -71,12 +71,13 @@ bool PinnedCopies::prepare(const PinnedRange* ranges, std::uint32_t count, bool 
   if (raw::failed(room)) return false;
   book_ = reinterpret_cast<Book*>(room);
   bytes_ = bytes;
-  if (!own_mapping(book_, bytes_)) {
+  // A child of the program's would have the room for good.
+  if (raw::failed(advise(MADV_DONTFORK)) || !own_mapping(book_, bytes_)) {
     raw::invoke(__NR_munmap, room, bytes);
     book_ = nullptr;
     return false;
   }
-  raw::invoke(__NR_madvise, room, bytes, MADV_HUGEPAGE);
+  advise(MADV_HUGEPAGE);
   *book_ = {count, 0, most_pieces, 0, 0};
   std::uint64_t at = static_cast<std::uint64_t>(room) + head;
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -93,6 +94,8 @@ bool PinnedCopies::prepare(const PinnedRange* ranges, std::uint32_t count, bool 
   return true;
 }
 
+long PinnedCopies::advise(int advice) { return raw::invoke(__NR_madvise, book_, bytes_, advice); }
+
 void PinnedCopies::take(std::uint64_t start, std::uint64_t end, std::uint64_t copy) {
   if (book_->piece_count == book_->most_pieces) return;
   if (raw::failed(raw::invoke(__NR_madvise, start, end - start, MADV_DONTFORK))) return;  // half of a huge page
@@ -104,7 +107,7 @@ void PinnedCopies::take(std::uint64_t start, std::uint64_t end, std::uint64_t co
 void PinnedCopies::take(const MappingTable& table, void* work) {
   if (book_ == nullptr) return;
   PageScanner scanner;
-  if (!scanner.open(work, kWorkBytes)) return;
+  if (!scanner.open(work, kWorkBytes) || raw::failed(advise(MADV_DOFORK))) return;
   std::uint32_t m = 0;
   for (std::uint32_t i = 0; i < book_->range_count; ++i) {
     const Range& range = ranges()[i];
@@ -122,7 +125,9 @@ void PinnedCopies::take(const MappingTable& table, void* work) {
 }
 
 void PinnedCopies::let_fork() {
-  for (std::uint32_t i = 0; book_ != nullptr && i < book_->piece_count; ++i)
+  if (book_ == nullptr) return;
+  advise(MADV_DONTFORK);
+  for (std::uint32_t i = 0; i < book_->piece_count; ++i)
     raw::invoke(__NR_madvise, pieces()[i].start, pieces()[i].bytes, MADV_DOFORK);
 }
 

@@ -126,6 +126,7 @@ Status Saver::start(void (*function)(void*), void* argument, void* stack) {
     raw_close(launch.pidfd);
     return Status(Code::kRefused, EMFILE, "no descriptor number is left for the saver");
   }
+  raw::invoke(__NR_madvise, report_, kPage, MADV_DONTFORK);  // a child of the program's would have it for good
   const timespec look{0, kLookNs};
   while (report_->start.load() == SaverReport::kBegins && !has_ended(pidfd_))
     raw::invoke(__NR_futex, &report_->start, kFutexWait, SaverReport::kBegins, &look, 0, 0);

@@ -84,6 +84,13 @@ TEST_F(Imager, ASaverOfManyAddressesEndsSoon) {
   EXPECT_EQ(restarted.status, kRight) << restarted.text;
 }
 
+TEST_F(Imager, ChildrenHaveNothingOfASaver) {
+  const Outcome saved = save("saver_for_the_program_alone", with_saver_that_stops);
+  ASSERT_EQ(saved.status, kSaved) << saved.text;
+  const Outcome restarted = restart();
+  EXPECT_EQ(restarted.status, kRight) << restarted.text;
+}
+
 TEST_F(Imager, ASaverGivesItsMemoryBackBeforeItEnds) {
   const Outcome saved = save("saver_gives_memory_back", with_saver_that_stops);
   ASSERT_EQ(saved.status, kSaved) << saved.text;

@@ -167,6 +167,39 @@ SCENARIO(saver_pinned) {
   for (std::size_t i = 0; i < kBytes; ++i) CHECK_THAT(hole[i] == (i / kPage == kPart / kPage ? 0 : 'a'));
 }
 
+// Whether a child of this process has one of the mappings that are shadowib's own, of so many bytes.
+bool child_has_owned(std::size_t least) {
+  const int child = ::fork();
+  CHECK_THAT(child >= 0);
+  if (child == 0) {
+    std::uintptr_t start = 0;
+    std::size_t bytes = 0;
+    unsigned char resident;
+    for (std::uintptr_t at = 0; shadowib::find_owned_mapping(at, ~std::uintptr_t{0} - at, &start, &bytes);
+         at = start + bytes)
+      if (bytes >= least && ::mincore(reinterpret_cast<void*>(start), 4096, &resident) == 0) ::_exit(1);
+    ::_exit(0);
+  }
+  int status = 0;
+  CHECK_THAT(::waitpid(child, &status, 0) == child && WIFEXITED(status));
+  return WEXITSTATUS(status) != 0;
+}
+
+// A child that the program makes meanwhile would keep it for good, in its images, too.
+SCENARIO(saver_for_the_program_alone) {
+  with_table();
+  char* memory = map(MAP_PRIVATE);
+  std::memset(memory, 'a', kBytes);
+  with_pinned({range_of(memory)}, [] { CHECK_THAT(!child_has_owned(kBytes)); });
+  meanwhile([](int saver) {
+    await_stopped(saver);
+    CHECK_THAT(!child_has_owned(1));
+    let_go(saver);
+  });
+  if (!save()) ::_exit(10);
+  CHECK_THAT(all(memory, 'a'));
+}
+
 // A process that ends is no candidate any more when memory runs out. So a saver that ends has given its memory back.
 SCENARIO(saver_gives_memory_back) {
   with_table();
