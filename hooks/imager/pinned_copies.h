@@ -42,6 +42,7 @@ class PinnedCopies {
   std::uint64_t bytes() const;  // that were copied
 
  private:
+  enum class Pages { kHuge, kSmall };
   struct Piece {
     std::uint64_t start, bytes, copy;
   };
@@ -57,6 +58,7 @@ class PinnedCopies {
   Range* ranges() const;
   Piece* pieces() const;
   long advise(int advice);
+  bool populate(Pages pages, bool (*goes_on)(void*), void* argument);
   void take(std::uint64_t start, std::uint64_t end, std::uint64_t copy);
 
   Book* book_ = nullptr;

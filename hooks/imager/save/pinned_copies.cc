@@ -7,6 +7,7 @@
 #include "hooks/imager/save/mapping_table.h"
 #include "hooks/imager/save/page_scan.h"
 #include "hooks/imager/save/page_writer.h"
+#include "hooks/imager/save/scratch.h"
 #include "hooks/raw/x86_64/raw_syscall.h"
 #include "shadowib/base/descriptors.h"
 
@@ -22,12 +23,12 @@ std::uint64_t up(std::uint64_t bytes, std::uint64_t unit) { return (bytes + unit
 // The first address from `at` on that lies in its huge page as `like` does: then whole page tables are moved.
 std::uint64_t congruent(std::uint64_t at, std::uint64_t like) { return at + ((like - at) & (kHugePage - 1)); }
 
-bool populate(std::uint64_t start, std::uint64_t bytes, bool (*goes_on)(void*), void* argument) {
-  for (std::uint64_t done = 0; done < bytes; done += kAtOnce) {
-    const std::uint64_t part = bytes - done < kAtOnce ? bytes - done : kAtOnce;
+bool fill(std::uint64_t start, std::uint64_t end, bool (*goes_on)(void*), void* argument) {
+  for (std::uint64_t at = start; at < end; at += kAtOnce) {
+    const std::uint64_t part = end - at < kAtOnce ? end - at : kAtOnce;
     if (!goes_on(argument)) return false;
     long result;
-    while ((result = raw::invoke(__NR_madvise, start + done, part, kPopulateWrite)) == -EINTR) {
+    while ((result = raw::invoke(__NR_madvise, at, part, kPopulateWrite)) == -EINTR) {
     }
     if (raw::failed(result)) return false;
   }
@@ -63,42 +64,54 @@ std::uint64_t PinnedCopies::bytes() const { return book_ == nullptr ? 0 : book_-
 
 bool PinnedCopies::prepare(const PinnedRange* ranges, std::uint32_t count, bool (*goes_on)(void*), void* argument) {
   const std::uint32_t most_pieces = 2 * count + 64;
-  const std::uint64_t head = up(sizeof(Book) + count * sizeof(Range) + most_pieces * sizeof(Piece), kPage);
-  std::uint64_t bytes = head;
+  const std::uint64_t head = sizeof(Book) + count * sizeof(Range) + most_pieces * sizeof(Piece);
+  std::uint64_t bytes = up(head, kPage);
   for (std::uint32_t i = 0; i < count; ++i) bytes += kHugePage + ranges[i].end - ranges[i].start;
-  const long room = raw::invoke(__NR_mmap, nullptr, bytes, PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw::failed(room)) return false;
-  book_ = reinterpret_cast<Book*>(room);
+  Scratch room;  // the gaps between copies cost nothing, also after mlockall(MCL_FUTURE)
+  if (!room.map(bytes)) return false;
+  book_ = reinterpret_cast<Book*>(room.start());
   bytes_ = bytes;
   // A child of the program's would have the room for good.
   if (raw::failed(advise(MADV_DONTFORK)) || !own_mapping(book_, bytes_)) {
-    raw::invoke(__NR_munmap, room, bytes);
+    room.unmap();
     book_ = nullptr;
     return false;
   }
-  advise(MADV_HUGEPAGE);
+  advise(MADV_NOHUGEPAGE);
   *book_ = {count, 0, most_pieces, 0, 0};
-  std::uint64_t at = static_cast<std::uint64_t>(room) + head;
+  std::uint64_t at = room.start() + up(head, kPage);
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint64_t copy = congruent(at, ranges[i].start);
     this->ranges()[i] = {ranges[i], copy};
-    const std::uint64_t wanted = ranges[i].end - ranges[i].start;
-    at = copy + wanted;
-    if (!populate(copy, wanted, goes_on, argument)) {
-      end();
-      return false;
-    }
-    book_->room += wanted;
+    at = copy + (ranges[i].end - ranges[i].start);
   }
-  return true;
+  // In huge pages where they are whole, and the ends in small ones: a copy of 64 KiB would take 2 MiB.
+  if (populate(Pages::kHuge, goes_on, argument) && populate(Pages::kSmall, goes_on, argument)) return true;
+  end();
+  return false;
 }
 
 long PinnedCopies::advise(int advice) { return raw::invoke(__NR_madvise, book_, bytes_, advice); }
 
+bool PinnedCopies::populate(Pages pages, bool (*goes_on)(void*), void* argument) {
+  advise(pages == Pages::kHuge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  for (std::uint32_t i = 0; i < book_->range_count; ++i) {
+    const std::uint64_t start = ranges()[i].copy, end = start + (ranges()[i].memory.end - ranges()[i].memory.start);
+    std::uint64_t whole = up(start, kHugePage), whole_end = end & ~(kHugePage - 1);
+    if (whole >= whole_end) whole = whole_end = end;
+    if (pages == Pages::kHuge) {
+      if (!fill(whole, whole_end, goes_on, argument)) return false;
+    } else if (!fill(start, whole, goes_on, argument) || !fill(whole_end, end, goes_on, argument)) {
+      return false;
+    }
+    if (pages == Pages::kSmall) book_->room += end - start;
+  }
+  return true;
+}
+
 void PinnedCopies::take(std::uint64_t start, std::uint64_t end, std::uint64_t copy) {
   if (book_->piece_count == book_->most_pieces) return;
-  if (raw::failed(raw::invoke(__NR_madvise, start, end - start, MADV_DONTFORK))) return;  // half of a huge page
+  if (raw::failed(raw::invoke(__NR_madvise, start, end - start, MADV_DONTFORK))) return;  // vm.max_map_count
   copy_pages(copy, start, end - start);
   pieces()[book_->piece_count++] = {start, end - start, copy};
   book_->copied += end - start;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <set>
 #include <string>
@@ -171,6 +172,38 @@ TEST(MappingTable, IsReadAnewFromTheBeginning) {
   scratch.unmap();
   ::munmap(high, 4096);
   forget_inspection(true);
+}
+
+std::uint64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::uint64_t mapped = 0, pages = 0;
+  statm >> mapped >> pages;
+  return pages * 4096;
+}
+
+bool prepare_many(PinnedCopies* copies) {
+  constexpr std::uint64_t kBegin = 1ull << 40, kApart = 3 << 20, kBytes = 64 << 10;
+  std::vector<PinnedRange> ranges;
+  for (std::uint64_t i = 0; i < 64; ++i) ranges.push_back({kBegin + i * kApart, kBegin + i * kApart + kBytes});
+  const auto always = [](void*) { return true; };
+  return copies->prepare(ranges.data(), static_cast<std::uint32_t>(ranges.size()), always, nullptr);
+}
+
+// Neither huge pages nor the gaps between copies.
+TEST(PinnedCopies, TakeNoMoreMemoryThanTheRangesDo) {
+  for (const bool locks : {false, true}) {
+    SCOPED_TRACE(locks);
+    if (locks && ::mlockall(MCL_FUTURE) != 0) GTEST_SKIP() << "memory cannot be locked";
+    const std::uint64_t before = resident_bytes();
+    PinnedCopies copies;
+    const bool prepared = prepare_many(&copies);
+    const std::uint64_t taken = resident_bytes() - before;
+    copies.end();
+    if (locks) ::munlockall();
+    EXPECT_TRUE(prepared);
+    EXPECT_GE(taken, 64u * (64 << 10));
+    EXPECT_LT(taken, 4u * 64 * (64 << 10));
+  }
 }
 
 TEST(Saver, NeedsAKernelThatCopiesPinnedPages) {
