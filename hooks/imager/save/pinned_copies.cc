@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "hooks/imager/image_format.h"
 #include "hooks/imager/save/mapping_table.h"
@@ -35,6 +36,15 @@ bool fill(std::uint64_t start, std::uint64_t end, bool (*goes_on)(void*), void* 
   return true;
 }
 
+// The room would count, and the program's own memory may have no place beside it.
+bool is_limited() {
+  for (const int which : {RLIMIT_AS, RLIMIT_DATA}) {
+    std::uint64_t limit[2] = {};
+    if (raw::failed(raw::invoke(__NR_prlimit64, 0, which, nullptr, limit)) || limit[0] != RLIM_INFINITY) return true;
+  }
+  return false;
+}
+
 // Not by memcpy, which is one instruction here that some processors, and all emulators, take byte by byte.
 void copy_pages(std::uint64_t to, std::uint64_t from, std::uint64_t bytes) {
   using Vector = std::uint64_t __attribute__((vector_size(16), may_alias));
@@ -63,6 +73,7 @@ std::uint64_t PinnedCopies::room() const { return book_ == nullptr ? 0 : book_->
 std::uint64_t PinnedCopies::bytes() const { return book_ == nullptr ? 0 : book_->copied; }
 
 bool PinnedCopies::prepare(const PinnedRange* ranges, std::uint32_t count, bool (*goes_on)(void*), void* argument) {
+  if (is_limited()) return false;
   const std::uint32_t most_pieces = 2 * count + 64;
   const std::uint64_t head = sizeof(Book) + count * sizeof(Range) + most_pieces * sizeof(Piece);
   std::uint64_t bytes = up(head, kPage);

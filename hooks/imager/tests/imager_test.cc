@@ -206,6 +206,21 @@ TEST(PinnedCopies, TakeNoMoreMemoryThanTheRangesDo) {
   }
 }
 
+// The room would count while the program runs.
+TEST(PinnedCopies, AreNotForAProgramWhoseMemoryIsLimited) {
+  for (const auto which : {RLIMIT_AS, RLIMIT_DATA}) {
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(which, &before), 0);
+    const rlimit limited{std::min<rlim_t>(before.rlim_max, 1ull << 46), before.rlim_max};
+    ASSERT_EQ(::setrlimit(which, &limited), 0);
+    PinnedCopies copies;
+    EXPECT_FALSE(prepare_many(&copies));
+    EXPECT_EQ(copies.room(), 0u);
+    copies.end();
+    ASSERT_EQ(::setrlimit(which, &before), 0);
+  }
+}
+
 TEST(Saver, NeedsAKernelThatCopiesPinnedPages) {
   for (const char* release : {"5.12.0", "5.14.0-503.el9", "6.1.0-28-amd64", "10.0"})
     EXPECT_TRUE(copies_pinned_pages(release)) << release;
