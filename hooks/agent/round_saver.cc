@@ -11,6 +11,7 @@
 #include "hooks/job/phase.h"
 #include "hooks/raw/room.h"
 #include "hooks/raw/tasks.h"
+#include "shadowib/base/mappings.h"
 
 namespace shadowib {
 namespace {
@@ -23,10 +24,11 @@ constexpr std::uint64_t kLeastCopied = 64 << 10;
 constexpr std::size_t kMostCopied = 1024;  // each may split two mappings for the moment
 constexpr std::uint64_t kSpareMemory = 64 << 20;
 
-// Whole pages, in order and apart; the largest.
-std::vector<PinnedRange> worth_copying(std::vector<PinnedRange> ranges) {
+bool by_start(const PinnedRange& a, const PinnedRange& b) { return a.start < b.start; }
+
+// Whole pages, in order and apart.
+std::vector<PinnedRange> merge(std::vector<PinnedRange> ranges) {
   for (PinnedRange& range : ranges) range = {range.start & ~(kPage - 1), (range.end + kPage - 1) & ~(kPage - 1)};
-  const auto by_start = [](const PinnedRange& a, const PinnedRange& b) { return a.start < b.start; };
   std::sort(ranges.begin(), ranges.end(), by_start);
   std::vector<PinnedRange> merged;
   for (const PinnedRange& range : ranges)
@@ -34,16 +36,35 @@ std::vector<PinnedRange> worth_copying(std::vector<PinnedRange> ranges) {
       merged.back().end = std::max(merged.back().end, range.end);
     else
       merged.push_back(range);
-  std::erase_if(merged, [](const PinnedRange& range) { return range.end - range.start < kLeastCopied; });
-  if (merged.size() <= kMostCopied) return merged;
-  std::nth_element(merged.begin(), merged.begin() + kMostCopied, merged.end(),
-                   [](const PinnedRange& a, const PinnedRange& b) { return a.end - a.start > b.end - b.start; });
-  merged.resize(kMostCopied);
-  std::sort(merged.begin(), merged.end(), by_start);
   return merged;
 }
 
+// What lies in private memory without a file.
+std::vector<PinnedRange> copied_parts(const std::vector<PinnedRange>& ranges) {
+  std::vector<PinnedRange> parts;
+  std::size_t next = 0;
+  for_each_mapping([&](const Mapping& m) {
+    while (next < ranges.size() && ranges[next].end <= m.start) ++next;
+    if (!m.readable || m.inode != 0 || m.name[0] == '/') return true;
+    for (std::size_t i = next; i < ranges.size() && ranges[i].start < m.end; ++i)
+      parts.push_back({std::max(ranges[i].start, m.start), std::min(ranges[i].end, m.end)});
+    return true;
+  });
+  return merge(std::move(parts));
+}
+
 }  // namespace
+
+std::vector<PinnedRange> worth_copying(std::vector<PinnedRange> ranges) {
+  std::vector<PinnedRange> worth = copied_parts(merge(std::move(ranges)));
+  std::erase_if(worth, [](const PinnedRange& range) { return range.end - range.start < kLeastCopied; });
+  if (worth.size() <= kMostCopied) return worth;
+  std::nth_element(worth.begin(), worth.begin() + kMostCopied, worth.end(),
+                   [](const PinnedRange& a, const PinnedRange& b) { return a.end - a.start > b.end - b.start; });
+  worth.resize(kMostCopied);
+  std::sort(worth.begin(), worth.end(), by_start);
+  return worth;
+}
 
 void RoundSaver::prepare_copies() {
   if (g_agent.participant == nullptr || !judge_saver().ok()) return;
@@ -68,7 +89,8 @@ void RoundSaver::prepare_copies() {
       copies_.prepare(ranges.data(), static_cast<std::uint32_t>(ranges.size()), goes_on, &left))
     return;
   log_line(LogLevel::kDebug,
-           "no room for copies of %" PRIu64 " MiB of registered memory (%" PRIu64 " MiB are free): the kernel copies",
+           "the kernel copies %" PRIu64 " MiB of registered memory: %" PRIu64
+           " MiB are free; copies need an eighth more, half of the time-out, and no RLIMIT_AS or RLIMIT_DATA",
            bytes >> 20, free >> 20);
 }
 

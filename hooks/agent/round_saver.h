@@ -3,12 +3,17 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "hooks/agent/round_messages.h"
 #include "hooks/imager/pinned_copies.h"
 #include "hooks/imager/saver.h"
 
 namespace shadowib {
+
+// Parts of registered memory, which is given as ranges of any bytes and order, that a member copies itself: whole
+// pages of private memory without a file, in order and apart, the largest. The program runs.
+std::vector<PinnedRange> worth_copying(std::vector<PinnedRange> ranges);
 
 class RoundSaver {
  public:
