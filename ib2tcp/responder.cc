@@ -375,7 +375,7 @@ bool Qp::next_answer(Frame* frame) {
   if (nak_ == Syndrome::kNone) return false;
   fill_header(frame->header, Opcode::kNak, nak_seq_);
   frame->header->syndrome = nak_;
-  if (!g_engine->pause.counts(nak_counts_)) frame->header->flags = kFlagAckValid | kFlagPaused;
+  if (!nak_counts_ || !g_engine->pause.counts()) frame->header->flags = kFlagAckValid | kFlagPaused;
   frame->header->imm = nak_ == Syndrome::kReceiverNotReady ? attr_.min_rnr_timer : 0;
   nak_ = Syndrome::kNone;
   return true;
