@@ -80,6 +80,7 @@ class BigJob(NearJob):
         wait_for("all members", lambda: self.check_running() or sum(m.answered for m in self.members()) == self.count, 300, 0.01)
 
     def saved_s(self) -> float:
+        self.make_room()
         began = time.monotonic()
         self.save()
         return time.monotonic() - began
@@ -90,9 +91,10 @@ class BigJob(NearJob):
         self.await_progress()
         return time.monotonic() - began
 
-    def gc(self):
-        self.at(next(iter(self.where.values())), "gc", "--keep", "1")
-        self.sets = self.sets[-1:]
+    def make_room(self):
+        """Memory holds one set with its copies, beside the members. What was lost with a host is no set any more."""
+        self.at(next(iter(self.where.values())), "gc", "--keep", "0")
+        self.sets = []
 
     def images(self) -> dict[str, pathlib.Path]:
         found = {name: next(self.hosts.own(name).glob(f"shadowib-*/*/*/member-{member}.img")) for member, name in self.where.items()}
@@ -110,13 +112,11 @@ def copying(case: Case, store: str) -> str:
     alone = []
     for _ in range(2 if case.line.quick else ROUNDS):
         alone.append(single.saved_s())
-        single.gc()
     single.lose(hosts.names)  # their memory has no room for both jobs' images
     job = BigJob(case, hosts, store, size_of(case))
     with_copies, bare = [], []
     for number in range(len(alone)):
         with_copies.append(job.saved_s())
-        job.gc()
         bare.append(streams(hosts, job.images()))
         case.progress(number + 1)
     added, stream = statistics.median(with_copies) - statistics.median(alone), statistics.median(bare)
@@ -141,10 +141,10 @@ def coming_back(case: Case, store: str, most: float) -> str:
     hosts = Hosts(case, "mem", HOSTS + SPARE)
     job, own, other, spare = BigJob(case, hosts, store, size_of(case)), [], [], SPARE
     for lost in HOSTS[:1] if case.line.quick else HOSTS:
+        job.make_room()
         job.save()
         job.kill()
         own.append(job.restarted_s())
-        job.gc()
         job.lose(lost)
         job.move(lost, spare)
         spare = lost

@@ -325,10 +325,16 @@ def too_many_lost(case: Case, store: str) -> str:
 
 
 def single_is_refused(case: Case, tier: str) -> str:
-    """Without copies a lost host is a lost set; all hosts there, it restarts."""
+    """Without copies a lost host is a lost set; all hosts there, it restarts. Old images go from all hosts."""
     hosts = Hosts(case, tier, HOSTS[:2] + SPARE)
     job = NearJob(case, hosts, f"{tier}:single", 2)
     job.save()
+    job.save()
+    wait_for("the keepers", lambda: set(HOSTS[:2]) <= set(json.loads(job.command("status", job.name, "--json").stdout)["keepers"]), 30)
+    told = job.at("a", "gc", "--keep", "1")
+    for name in HOSTS[:2]:
+        kept = list(hosts.own(name).glob("shadowib-*/*/*/member-*.img"))
+        check(len({image.parent for image in kept}) == 1, f"images on {name}: {kept}; gc: {told}")
     job.kill()
     job.restart_shares()
     job.await_progress()
@@ -336,7 +342,7 @@ def single_is_refused(case: Case, tier: str) -> str:
     job.lose("b")
     told = job.at("a", "restart", job.sets[-1], code=NOT_FOUND)
     check("was saved on host b" in told and "member-" in told, told)
-    return "restarted with all hosts, refused without one"
+    return "restarted with all hosts, refused without one; old images went from both"
 
 
 def containers_of_one_machine(case: Case) -> str:

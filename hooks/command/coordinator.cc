@@ -107,9 +107,12 @@ Status CheckpointDrive::find_members() {
   return {};
 }
 
+// Also without copies: who removes old images asks the keepers of other hosts.
 bool CheckpointDrive::wants_keepers() const {
-  if (options_.choice) return options_.keepers || options_.choice->survive > 0;
-  return plan_.is_redundant() || (plan_.is_near() && options_.keepers);
+  const bool several = std::any_of(members_.begin(), members_.end(),
+                                   [this](const MemberStatus& m) { return m.host != members_.front().host; });
+  if (options_.choice) return options_.keepers || options_.choice->survive > 0 || several;
+  return plan_.is_redundant() || (plan_.is_near() && (options_.keepers || several));
 }
 
 // The newest set: members find out whether its images are of use.
