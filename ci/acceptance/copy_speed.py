@@ -103,7 +103,7 @@ class BigJob(NearJob):
 
 
 def size_of(case: Case) -> int:
-    return 64 if case.line.quick else 1024
+    return 64 if case.line.quick else 512
 
 
 def copying(case: Case, store: str) -> str:

@@ -166,7 +166,7 @@ def survives_enough(case: Case) -> str:
     """--survive 2 is no mirror and no xor; on one host alone, central."""
     hosts = SmallHosts(case, HOSTS[:3])
     job = ChosenJob(case, hosts)
-    words = [job.shadowib, "checkpoint", job.name, "--dir", str(job.directory), "--json", "--store", "auto", "--survive", "2"]
+    words = [job.shadowib, "checkpoint", job.name, "--dir", str(job.directory), "--json", "--store", "auto", "--survive", "2", "--near", str(hosts.place)]
     result = subprocess.run(hosts.at("a", words), text=True, capture_output=True, timeout=180, env=job.environment, check=False)
     check(result.returncode == 0, result.stderr)
     told = json.loads(result.stdout)

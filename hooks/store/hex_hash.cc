@@ -14,7 +14,13 @@ struct HexHash::State {
 HexHash::HexHash() : state_(std::make_unique<State>()) { XXH3_128bits_reset(&state_->xxh3); }
 HexHash::~HexHash() = default;
 
-void HexHash::add(std::string_view bytes) { XXH3_128bits_update(&state_->xxh3, bytes.data(), bytes.size()); }
+void HexHash::add(std::string_view bytes) {
+  static const bool has_avx2 = __builtin_cpu_supports("avx2") != 0;
+  if (has_avx2)
+    add_to_xxh3_avx2(&state_->xxh3, bytes.data(), bytes.size());
+  else
+    XXH3_128bits_update(&state_->xxh3, bytes.data(), bytes.size());
+}
 
 std::string HexHash::hex() const {
   const XXH128_hash_t hash = XXH3_128bits_digest(&state_->xxh3);
