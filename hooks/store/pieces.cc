@@ -20,6 +20,8 @@
 namespace shadowib {
 namespace {
 
+constexpr std::size_t kCopyStep = 256 << 10;  // received, hashed and written while it lies in a cache
+
 std::string path_of(const NearSetId& set, const std::string& file) {
   return near_set_path(set.place, set.job, set.set_id) + "/" + file;
 }
@@ -57,7 +59,7 @@ int create_part(int home, const std::string& file, std::string* part) {
 // *piece gets its hash if it has none.
 Status fill(int fd, const PieceSource& source, const std::string& path, Piece* piece) {
   HexHash hash;
-  std::vector<char> buffer(std::min<std::uint64_t>(kFileStep, std::max<std::uint64_t>(piece->bytes, 1)));
+  std::vector<char> buffer(std::min<std::uint64_t>(kCopyStep, std::max<std::uint64_t>(piece->bytes, 1)));
   for (std::uint64_t left = piece->bytes; left > 0;) {
     const std::size_t part = std::min<std::uint64_t>(left, buffer.size());
     SHADOWIB_TRY(source(buffer.data(), part));
