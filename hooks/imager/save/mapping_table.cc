@@ -49,11 +49,11 @@ class SmapsReader {
   // Returns the next line, zero-ended, valid until the next call; nullptr at the end.
   const char* next() {
     for (;;) {
-      for (std::size_t i = scan_; i < filled_; ++i) {
-        if (buffer_[i] != '\n') continue;
-        buffer_[i] = '\0';
+      const std::size_t end = find_end(scan_);
+      if (end < filled_) {
+        buffer_[end] = '\0';
         const char* line = buffer_ + begin_;
-        begin_ = scan_ = i + 1;
+        begin_ = scan_ = end + 1;
         return line;
       }
       scan_ = filled_;
@@ -62,6 +62,20 @@ class SmapsReader {
   }
 
  private:
+  // Of the line, from there on; filled_ if there is none. A mapping has a kilobyte of lines.
+  std::size_t find_end(std::size_t from) const {
+    using Bytes = char __attribute__((vector_size(16)));
+    constexpr Bytes kEnds = Bytes{} + '\n';
+    for (; from + sizeof(Bytes) <= filled_; from += sizeof(Bytes)) {
+      Bytes bytes;
+      __builtin_memcpy(&bytes, buffer_ + from, sizeof(bytes));
+      const int found = __builtin_ia32_pmovmskb128(bytes == kEnds);
+      if (found != 0) return from + static_cast<std::size_t>(__builtin_ctz(static_cast<unsigned>(found)));
+    }
+    while (from < filled_ && buffer_[from] != '\n') ++from;
+    return from;
+  }
+
   bool refill() {
     if (fd_ < 0) return false;
     for (std::size_t i = begin_; i < filled_; ++i) buffer_[i - begin_] = buffer_[i];
@@ -141,6 +155,12 @@ bool starts_with(const char* text, const char* prefix) {
   while (*prefix != '\0')
     if (*text++ != *prefix++) return false;
   return true;
+}
+
+// What stands behind the name of a field; nullptr: the line is of another one.
+template <std::size_t n>
+const char* value_of(const char* line, const char (&name)[n]) {
+  return starts_with(line, name) ? line + n - 1 : nullptr;
 }
 
 // Tools that run a program's code by themselves, by what they map: their own state cannot be captured.
@@ -275,9 +295,9 @@ class TableBuilder {
           return refuse(area, "its path is too long", "; use a shorter one");
         __builtin_memcpy(path, area.path, area.path_bytes + 1);
         area.path = path;
-      } else if (const char* flags = find_line(line, "VmFlags:")) {
+      } else if (const char* flags = value_of(line, "VmFlags:")) {
         parse_flags(flags, &area);
-      } else if (const char* key = find_line(line, "ProtectionKey:")) {
+      } else if (const char* key = value_of(line, "ProtectionKey:")) {
         while (*key == ' ') ++key;
         area.protection_key = parse_number(&key, 10);
       }
