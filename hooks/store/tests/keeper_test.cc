@@ -154,9 +154,11 @@ TEST_F(KeeperTest, ACopyIsWholeAndRightOrNotThere) {
 TEST_F(KeeperTest, APieceUnderWayIsNoLeftover) {
   std::vector<std::string> removed;
   const std::string set = near_set_path(there_.place, there_.job, there_.set_id);
+  std::size_t given = 0;
   const Status status = write_piece(there_, directory(), piece_, [&](char* to, std::size_t bytes) {
     EXPECT_TRUE(remove_parts(set, false, &removed).ok());
-    std::copy_n(content_.data(), bytes, to);
+    content_.copy(to, bytes, given);
+    given += bytes;
     return Status();
   });
   ASSERT_TRUE(status.ok()) << status.text();
