@@ -331,10 +331,12 @@ def single_is_refused(case: Case, tier: str) -> str:
     job.save()
     job.save()
     wait_for("the keepers", lambda: set(HOSTS[:2]) <= set(json.loads(job.command("status", job.name, "--json").stdout)["keepers"]), 30)
-    told = job.at("a", "gc", "--keep", "1")
-    for name in HOSTS[:2]:
-        kept = list(hosts.own(name).glob("shadowib-*/*/*/member-*.img"))
-        check(len({image.parent for image in kept}) == 1, f"images on {name}: {kept}; gc: {told}")
+    for words in (("gc", "--keep", "1"), ("checkpoint", job.name, "--keep", "1")):
+        told = job.at("a", *words)
+        for name in HOSTS[:2]:
+            kept = list(hosts.own(name).glob("shadowib-*/*/*/member-*.img"))
+            check(len({image.parent for image in kept}) == 1, f"images on {name}: {kept}; {words}: {told}")
+    job.save()
     job.kill()
     job.restart_shares()
     job.await_progress()

@@ -118,7 +118,7 @@ Status remove_set(const std::string& path) {
   SHADOWIB_TRY(lease.take(path));
   const bool is_near = read_manifest(path, &manifest).ok() && manifest.placement.store.is_near();
   SHADOWIB_TRY(open_store_of(path)->remove(path));  // first: a set that is listed has its images
-  if (is_near && manifest.placement.store.is_redundant()) {
+  if (is_near) {
     const std::string directory = fs::path(manifest.path).parent_path().parent_path();
     for (const KeeperInfo& keeper : live_keepers(directory, manifest.job))
       if (const Status s = ask_to_drop(directory, keeper, {manifest.placement.place, manifest.job, manifest.set_id},
