@@ -55,6 +55,17 @@ void with_saver_that_stops() {
   ::setenv("IMAGER_TEST_SAVER_STOPS", "1", 1);
 }
 
+// Whose scenario lets the saver go on.
+class StoppedSaver : public Imager {
+ protected:
+  void comes_back(const char* scenario) {
+    const Outcome saved = save(scenario, with_saver_that_stops);
+    ASSERT_EQ(saved.status, kSaved) << saved.text;
+    const Outcome restarted = restart();
+    EXPECT_EQ(restarted.status, kRight) << restarted.text;
+  }
+};
+
 TEST_P(Scenarios, RestartsAsASaverHasSavedIt) {
   const Outcome saved = save(GetParam(), with_saver);
   if (saved.text.starts_with("SKIP ")) GTEST_SKIP() << saved.text.substr(5, saved.text.find('\n') - 5);
@@ -64,40 +75,15 @@ TEST_P(Scenarios, RestartsAsASaverHasSavedIt) {
 }
 
 // The program writes all its memory again before the saver has written any.
-TEST_F(Imager, SavesMemoryAsItWasWhenTheProgramWentOn) {
-  const Outcome saved = save("saver_memory", with_saver_that_stops);
-  ASSERT_EQ(saved.status, kSaved) << saved.text;
-  const Outcome restarted = restart();
-  EXPECT_EQ(restarted.status, kRight) << restarted.text;
-}
+TEST_F(StoppedSaver, SavesMemoryAsItWasWhenTheProgramWentOn) { comes_back("saver_memory"); }
 
-TEST_F(Imager, CopiesRegisteredMemoryItself) {
-  const Outcome saved = save("saver_pinned", with_saver_that_stops);
-  ASSERT_EQ(saved.status, kSaved) << saved.text;
-  const Outcome restarted = restart();
-  EXPECT_EQ(restarted.status, kRight) << restarted.text;
-}
+TEST_F(StoppedSaver, CopiesRegisteredMemoryItself) { comes_back("saver_pinned"); }
 
-TEST_F(Imager, ASaverOfManyAddressesEndsSoon) {
-  const Outcome saved = save("saver_of_many_addresses", with_saver_that_stops);
-  ASSERT_EQ(saved.status, kSaved) << saved.text;
-  const Outcome restarted = restart();
-  EXPECT_EQ(restarted.status, kRight) << restarted.text;
-}
+TEST_F(StoppedSaver, ASaverOfManyAddressesEndsSoon) { comes_back("saver_of_many_addresses"); }
 
-TEST_F(Imager, ChildrenHaveNothingOfASaver) {
-  const Outcome saved = save("saver_for_the_program_alone", with_saver_that_stops);
-  ASSERT_EQ(saved.status, kSaved) << saved.text;
-  const Outcome restarted = restart();
-  EXPECT_EQ(restarted.status, kRight) << restarted.text;
-}
+TEST_F(StoppedSaver, ChildrenHaveNothingOfASaver) { comes_back("saver_for_the_program_alone"); }
 
-TEST_F(Imager, ASaverGivesItsMemoryBackBeforeItEnds) {
-  const Outcome saved = save("saver_gives_memory_back", with_saver_that_stops);
-  ASSERT_EQ(saved.status, kSaved) << saved.text;
-  const Outcome restarted = restart();
-  EXPECT_EQ(restarted.status, kRight) << restarted.text;
-}
+TEST_F(StoppedSaver, ASaverGivesItsMemoryBackBeforeItEnds) { comes_back("saver_gives_memory_back"); }
 
 TEST_F(Imager, WritesAllByItselfWhereNoSaverCanBeMade) {
   const Outcome saved = save("saver_that_cannot_be", [] {
