@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/aio_abi.h>
 #include <linux/magic.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/vfs.h>
 
@@ -15,12 +16,13 @@ namespace {
 
 constexpr std::uint64_t kWritebackBytes = 8 << 20;
 constexpr std::uint64_t kReservedBytes = 64 << 20;  // at a time
+constexpr std::uint64_t kHugePage = 2 << 20;
 
 }  // namespace
 
 bool DirectWriter::start(Scratch* scratch, int fd) {
   fd_ = fd;
-  buffers_ = static_cast<std::uint8_t*>(scratch->take(kBuffers * kBufferBytes, kPage));
+  buffers_ = static_cast<std::uint8_t*>(scratch->take(kBuffersBytes, kHugePage));
   if (buffers_ == nullptr) return false;
   begin_direct();
   return true;
@@ -99,7 +101,14 @@ int DirectWriter::write(std::uint64_t bytes) {
   return error_;
 }
 
-void DirectWriter::begin_queue() { queued_ = direct_ && !raw::failed(raw::invoke(__NR_io_setup, kBuffers, &queue_)); }
+void DirectWriter::begin_queue() {
+  queued_ = direct_ && !raw::failed(raw::invoke(__NR_io_setup, kBuffers, &queue_));
+  if (!queued_) return;
+  // A buffer of small pages is hundreds of pieces to the disk's driver: a third more time. In a saver they are pages
+  // of the program's besides, so new ones are taken. Without huge pages all goes on by small ones.
+  raw::invoke(__NR_madvise, buffers_, kBuffersBytes, MADV_DONTNEED);
+  raw::invoke(__NR_madvise, buffers_, kBuffersBytes, MADV_HUGEPAGE);
+}
 
 bool DirectWriter::submit(std::uint64_t bytes) {
   iocb request{};

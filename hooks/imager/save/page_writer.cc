@@ -7,6 +7,7 @@
 #include <new>
 
 #include "hooks/imager/borrowed_runs.h"
+#include "hooks/imager/page_copy.h"
 #include "hooks/imager/save/page_scan.h"
 #include "hooks/raw/x86_64/raw_syscall.h"
 
@@ -285,7 +286,7 @@ class PageWriter {
       else if (is_compared_in_place())
         from = reinterpret_cast<std::uint8_t*>(start);
       else
-        __builtin_memcpy(from, reinterpret_cast<const void*>(start), got);
+        copy_pages(from, reinterpret_cast<const void*>(start), got);
       SHADOWIB_TRY(keep(start, from, got / kPage));
       start += got == 0 ? kPage : got;
     }
@@ -332,6 +333,7 @@ class PageWriter {
   Status keep(std::uint64_t address, const std::uint8_t* from, std::uint64_t count) {
     std::uint8_t* place = place_of(pages_);
     for (std::uint64_t i = 0; i < count; ++i, from += kPage, address += kPage) {
+      if (is_compared_in_place()) expect_page(from);
       if (!keep_zeros_ && is_zero_page(from)) continue;
       PageHash hash{};
       if (hashed_) {
@@ -349,7 +351,7 @@ class PageWriter {
         extend_run(address);
       }
       if (place != from) {
-        __builtin_memcpy(place, from, kPage);
+        copy_pages(place, from, kPage);
         // A device may write to the page meanwhile, for a guest: the hash is that of the copy.
         if (is_compared_in_place()) hash_page(writer_->has_avx2(), place, &hash.low);
       }

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include "hooks/imager/image_format.h"
+#include "hooks/imager/page_copy.h"
 #include "hooks/imager/save/mapping_table.h"
 #include "hooks/imager/save/page_scan.h"
 #include "hooks/imager/save/page_writer.h"
@@ -43,17 +44,6 @@ bool is_limited() {
     if (raw::failed(raw::invoke(__NR_prlimit64, 0, which, nullptr, limit)) || limit[0] != RLIM_INFINITY) return true;
   }
   return false;
-}
-
-// Not by memcpy, which is one instruction here that some processors, and all emulators, take byte by byte.
-void copy_pages(std::uint64_t to, std::uint64_t from, std::uint64_t bytes) {
-  using Vector = std::uint64_t __attribute__((vector_size(16), may_alias));
-  auto* out = reinterpret_cast<Vector*>(to);
-  const auto* in = reinterpret_cast<const Vector*>(from);
-  for (const Vector* const end = in + bytes / sizeof(Vector); in != end; in += 4, out += 4) {
-    const Vector a = in[0], b = in[1], c = in[2], d = in[3];
-    out[0] = a, out[1] = b, out[2] = c, out[3] = d;
-  }
 }
 
 // Whether reading all of it is safe, and costs the program no page.
@@ -123,7 +113,7 @@ bool PinnedCopies::populate(Pages pages, bool (*goes_on)(void*), void* argument)
 void PinnedCopies::take(std::uint64_t start, std::uint64_t end, std::uint64_t copy) {
   if (book_->piece_count == book_->most_pieces) return;
   if (raw::failed(raw::invoke(__NR_madvise, start, end - start, MADV_DONTFORK))) return;  // vm.max_map_count
-  copy_pages(copy, start, end - start);
+  copy_pages(reinterpret_cast<void*>(copy), reinterpret_cast<const void*>(start), end - start);
   pieces()[book_->piece_count++] = {start, end - start, copy};
   book_->copied += end - start;
 }

@@ -34,7 +34,7 @@
 namespace shadowib {
 namespace {
 
-constexpr std::size_t kScratchBytes = 32 << 20;  // address space; a process of ordinary size fills about 3 MiB of it
+constexpr std::size_t kScratchBytes = 36 << 20;  // address space; a process of ordinary size fills about 3 MiB of it
 constexpr std::size_t kStackBytes = 256 << 10;
 constexpr int kMaxThreads = 16384;
 
