@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/mappings.h"
 #include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
@@ -63,41 +64,19 @@ std::string build_id_of(const std::string& path) {
   return id;
 }
 
-std::string read_maps() {
-  std::string text;
-  UnownedDescriptors unowned;
-  int fd = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return text;
-  char buffer[4096];
-  for (ssize_t n; (n = ::read(fd, buffer, sizeof(buffer))) > 0;) text.append(buffer, static_cast<std::size_t>(n));
-  raw_close(fd);
-  return text;
-}
-
-// "start-end r-xp ...". Libraries and programs are mapped so somewhere. Data files are left alone: closing a
-// descriptor of one drops the process's record locks on it.
-bool is_executable(std::string_view line) {
-  const std::size_t permissions = line.find(' ') + 1;
-  return permissions + 2 < line.size() && line[permissions + 2] == 'x';
-}
-
 }  // namespace
 
+// Libraries and programs have executable mappings. Data files are left alone: closing a descriptor of one drops the
+// process's record locks on it.
 std::string describe_mapped_files() {
-  const std::string maps = read_maps();
   std::set<std::string> paths;
-  for (std::string_view rest = maps; !rest.empty();) {
-    std::size_t end = rest.find('\n');
-    std::string_view line = rest.substr(0, end);
-    rest = end == std::string_view::npos ? std::string_view{} : rest.substr(end + 1);
-    std::size_t slash = line.find(" /");
-    if (slash == std::string_view::npos || !is_executable(line)) continue;
-    std::string_view path = line.substr(slash + 1);
-    if (path.ends_with(" (deleted)") || path.starts_with("/dev/") || path.starts_with("/memfd:") ||
-        path.starts_with("/SYSV"))
-      continue;
-    paths.emplace(path);
-  }
+  for_each_mapping(MappingsOf::kExecutable, kOwnMaps, [&](const Mapping& mapping) {
+    const std::string_view path = mapping.name;
+    if (path.starts_with("/") && !path.ends_with(" (deleted)") && !path.starts_with("/dev/") &&
+        !path.starts_with("/memfd:") && !path.starts_with("/SYSV"))
+      paths.emplace(path);
+    return true;
+  });
   std::string lines;
   for (const auto& path : paths) {
     std::string id = build_id_of(path);

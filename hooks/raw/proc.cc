@@ -4,7 +4,6 @@
 #include <linux/kcmp.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <cstdio>
 
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/mappings.h"
 #include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib::descriptors {
@@ -194,33 +194,11 @@ std::int32_t thread_of(std::string_view path) {
 }
 
 int read_shared_mappings(const char* maps, std::vector<SharedMapping>* mappings) {
-  std::string text;
-  if (const int error = read_proc_file(maps, &text); error != 0) return error;
   mappings->clear();
-  for (std::size_t at = 0, end; at < text.size(); at = end + 1) {
-    end = std::min(text.find('\n', at), text.size());
-    std::string_view line = std::string_view(text).substr(at, end - at);
-    // start-end perms offset major:minor inode path
-    auto next = [&line](char until) {
-      const std::size_t stop = std::min(line.find(until), line.size());
-      std::string_view word = line.substr(0, stop);
-      line.remove_prefix(std::min(stop + 1, line.size()));
-      return word;
-    };
-    SharedMapping m;
-    m.start = parse_number(next('-'), 16);
-    m.end = parse_number(next(' '), 16);
-    std::string_view permissions = next(' ');
-    if (permissions.size() < 4 || permissions[3] != 's') continue;
-    m.offset = parse_number(next(' '), 16);
-    const auto high = static_cast<unsigned>(parse_number(next(':'), 16));
-    m.device = makedev(high, static_cast<unsigned>(parse_number(next(' '), 16)));
-    m.inode = parse_number(next(' '), 10);
-    line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
-    m.path = line;
-    mappings->push_back(std::move(m));
-  }
-  return 0;
+  return for_each_mapping(MappingsOf::kShared, maps, [&](const Mapping& m) {
+    mappings->push_back({m.start, m.end, m.offset, m.device, m.inode, m.name});
+    return true;
+  });
 }
 
 bool read_process_stat(int pid, ProcessStat* stat) {

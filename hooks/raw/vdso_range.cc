@@ -8,7 +8,7 @@ namespace shadowib {
 
 VdsoRange find_vdso() {
   VdsoRange found;
-  for_each_mapping([&](const Mapping& mapping) {
+  for_each_mapping(MappingsOf::kExecutable, kOwnMaps, [&](const Mapping& mapping) {
     if (std::strcmp(mapping.name, "[vdso]") != 0) return true;
     found = {mapping.start, mapping.end};
     return false;

@@ -2,7 +2,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/ioctl.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -26,9 +28,15 @@ bool parse(const char* line, Mapping* mapping) {
   mapping->readable = rest[1] == 'r';
   mapping->writable = rest[2] == 'w';
   mapping->executable = rest[3] == 'x';
+  mapping->shared = rest[3] != '\0' && rest[4] == 's';
   for (int field = 0; field < 4; ++field) {
     at += std::strspn(at, " ");
     if (field == 1) mapping->offset = std::strtoull(at, nullptr, 16);
+    if (field == 2) {
+      char* minor = nullptr;
+      const unsigned long major = std::strtoul(at, &minor, 16);
+      mapping->device = *minor == ':' ? makedev(major, std::strtoul(minor + 1, nullptr, 16)) : 0;
+    }
     if (field == 3) mapping->inode = std::strtoull(at, nullptr, 10);
     at += std::strcspn(at, " ");
   }
@@ -36,29 +44,83 @@ bool parse(const char* line, Mapping* mapping) {
   return true;
 }
 
-}  // namespace
+bool is_of(MappingsOf kind, const Mapping& mapping) {
+  return kind == MappingsOf::kAll || (kind == MappingsOf::kShared ? mapping.shared : mapping.executable);
+}
 
-int visit_mappings(bool (*visit)(const Mapping& mapping, void* arg), void* arg) {
-  UnownedDescriptors unowned;
-  const int fd = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC));
-  if (fd < 0) return errno;
-  char buffer[kLongestLine];
-  std::size_t kept = 0;  // the beginning of a line whose end has not been read
+struct Visit {
+  Visit(MappingsOf which, bool (*visitor)(const Mapping& mapping, void* arg), void* argument)
+      : kind(which), visit(visitor), arg(argument) {}
+
+  MappingsOf kind;
+  bool (*visit)(const Mapping& mapping, void* arg);
+  void* arg;
+  std::uint64_t from = 0;  // mappings below have been visited
   bool more = true;
+  char buffer[kLongestLine];
+
+  void take(const Mapping& mapping) {
+    if (mapping.start < from || !is_of(kind, mapping)) return;
+    from = mapping.end;
+    more = visit(mapping, arg);
+  }
+};
+
+// include/uapi/linux/fs.h of Linux 6.11; older headers do not have it.
+struct ProcmapQuery {
+  std::uint64_t size, query_flags, query_addr;
+  std::uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
+  std::uint32_t dev_major, dev_minor, vma_name_size, build_id_size;
+  std::uint64_t vma_name_addr, build_id_addr;
+};
+constexpr unsigned long kProcmapQuery = _IOWR('f', 17, ProcmapQuery);
+constexpr std::uint64_t kReadable = 1, kWritable = 2, kExecutable = 4, kShared = 8, kThisOrNext = 16;
+constexpr std::size_t kLongestName = 4096;
+
+// False: the kernel does not tell that way, or not all; what is left is in the text.
+bool visit_by_query(int fd, Visit* v) {
+  while (v->more) {
+    ProcmapQuery query{};
+    query.size = sizeof(query);
+    query.query_flags = kThisOrNext | (v->kind == MappingsOf::kShared ? kShared : kExecutable);
+    query.query_addr = v->from;
+    query.vma_name_addr = reinterpret_cast<std::uint64_t>(v->buffer);
+    query.vma_name_size = kLongestName;
+    if (::syscall(SYS_ioctl, fd, kProcmapQuery, &query) != 0) return errno == ENOENT;
+    if (query.vma_name_size == 0) v->buffer[0] = '\0';
+    v->take({query.vma_start, query.vma_end, (query.vma_flags & kReadable) != 0, (query.vma_flags & kWritable) != 0,
+             (query.vma_flags & kExecutable) != 0, (query.vma_flags & kShared) != 0, query.vma_offset,
+             makedev(query.dev_major, query.dev_minor), query.inode, v->buffer});
+  }
+  return true;
+}
+
+int visit_text(int fd, Visit* v) {
+  std::size_t kept = 0;  // the beginning of a line whose end has not been read
   long n = 0;
-  while (more && (n = ::syscall(SYS_read, fd, buffer + kept, sizeof(buffer) - kept)) > 0) {
+  while (v->more && (n = ::syscall(SYS_read, fd, v->buffer + kept, sizeof(v->buffer) - kept)) > 0) {
     const std::size_t bytes = kept + static_cast<std::size_t>(n);
-    char *line = buffer, *end;
-    while (more && (end = static_cast<char*>(std::memchr(line, '\n', buffer + bytes - line))) != nullptr) {
+    char *line = v->buffer, *end;
+    while (v->more && (end = static_cast<char*>(std::memchr(line, '\n', v->buffer + bytes - line))) != nullptr) {
       *end = '\0';
       Mapping mapping;
-      more = !parse(line, &mapping) || visit(mapping, arg);
+      if (parse(line, &mapping)) v->take(mapping);
       line = end + 1;
     }
-    kept = static_cast<std::size_t>(buffer + bytes - line);
-    std::memmove(buffer, line, kept);
+    kept = static_cast<std::size_t>(v->buffer + bytes - line);
+    std::memmove(v->buffer, line, kept);
   }
-  const int error = n < 0 ? errno : 0;
+  return n < 0 ? errno : 0;
+}
+
+}  // namespace
+
+int visit_mappings(MappingsOf kind, const char* maps, bool (*visit)(const Mapping& mapping, void* arg), void* arg) {
+  UnownedDescriptors unowned;
+  const int fd = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, maps, O_RDONLY | O_CLOEXEC));
+  if (fd < 0) return errno;
+  Visit v(kind, visit, arg);
+  const int error = kind != MappingsOf::kAll && visit_by_query(fd, &v) ? 0 : visit_text(fd, &v);
   ::syscall(SYS_close, fd);
   return error;
 }

@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace shadowib {
@@ -46,6 +49,58 @@ TEST(Mappings, AreThoseOfTheFile) {
   int differ = 0;  // the heap may have grown in between
   for (const std::string& line : seen) differ += std::find(expected.begin(), expected.end(), line) == expected.end();
   EXPECT_LE(differ, 2);
+}
+
+std::vector<std::string> described(MappingsOf kind, const char* maps) {
+  std::vector<std::string> seen;
+  seen.reserve(4096);
+  EXPECT_EQ(for_each_mapping(kind, maps,
+                             [&](const Mapping& m) {
+                               std::ostringstream text;
+                               text << std::hex << m.start << "-" << m.end << " " << m.readable << m.writable
+                                    << m.executable << m.shared << " " << m.offset << " " << m.device << " "
+                                    << m.inode << " " << m.name;
+                               seen.push_back(text.str());
+                               return true;
+                             }),
+            0);
+  return seen;
+}
+
+// What the kernel filters, and what is filtered out of the text, as older kernels have it.
+TEST(Mappings, OfAKindAreTheSameFromTheKernelAndFromTheText) {
+  char file[] = "/tmp/shadowib-mappings-XXXXXX", copy[] = "/tmp/shadowib-mappings-XXXXXX";
+  const int fd = mkstemp(file), text = mkstemp(copy);
+  ASSERT_GE(fd, 0);
+  ASSERT_GE(text, 0);
+  ASSERT_EQ(ftruncate(fd, 3 * 4096), 0);
+  const int kProtections[] = {PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE, PROT_READ | PROT_EXEC};
+  std::vector<std::pair<void*, std::size_t>> made;
+  for (int i = 0; i < 400; ++i)
+    for (const int flags : {MAP_SHARED, MAP_PRIVATE, MAP_SHARED | MAP_ANONYMOUS, MAP_PRIVATE | MAP_ANONYMOUS}) {
+      void* at = mmap(nullptr, 2 * 4096, kProtections[i % 4], flags, (flags & MAP_ANONYMOUS) != 0 ? -1 : fd, 4096);
+      ASSERT_NE(at, MAP_FAILED);
+      made.emplace_back(at, 2 * 4096);
+    }
+  unlink(file);  // "(deleted)"
+  std::ifstream maps(kOwnMaps);
+  std::ofstream(copy) << maps.rdbuf();
+  int shared = 0, executable = 0;
+  for (const MappingsOf kind : {MappingsOf::kShared, MappingsOf::kExecutable}) {
+    std::vector<std::string> expected = described(kind, copy);
+    // Not in the table that the kernel filters.
+    std::erase_if(expected, [](const std::string& line) { return line.ends_with("[vsyscall]"); });
+    std::vector<std::string> seen = described(kind, kOwnMaps);
+    std::erase_if(seen, [](const std::string& line) { return line.ends_with("[vsyscall]"); });
+    EXPECT_EQ(seen, expected);
+    (kind == MappingsOf::kShared ? shared : executable) = static_cast<int>(seen.size());
+  }
+  EXPECT_GE(shared, 100);
+  EXPECT_GE(executable, 100);
+  for (const auto& [at, bytes] : made) munmap(at, bytes);
+  close(fd);
+  close(text);
+  unlink(copy);
 }
 
 TEST(Mappings, UntilTheVisitorHasWhatItWants) {

@@ -52,7 +52,7 @@ void tell(MemoryWatch* watch, const void* address, std::size_t bytes, MemoryChan
 int visit_carefully(bool (*visit)(const Mapping&, void*), void* arg) {
   const int saved = errno;
   shadowib::Inside inside;
-  const int error = shadowib::visit_mappings(visit, arg);
+  const int error = shadowib::visit_mappings(shadowib::MappingsOf::kAll, shadowib::kOwnMaps, visit, arg);
   errno = saved;
   return error;
 }
