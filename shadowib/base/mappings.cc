@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "shadowib/base/proc_queries.h"
 #include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
@@ -66,14 +66,7 @@ struct Visit {
   }
 };
 
-// include/uapi/linux/fs.h of Linux 6.11; older headers do not have it.
-struct ProcmapQuery {
-  std::uint64_t size, query_flags, query_addr;
-  std::uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
-  std::uint32_t dev_major, dev_minor, vma_name_size, build_id_size;
-  std::uint64_t vma_name_addr, build_id_addr;
-};
-constexpr unsigned long kProcmapQuery = _IOWR('f', 17, ProcmapQuery);
+// PROCMAP_QUERY_VMA_... and PROCMAP_QUERY_COVERING_OR_NEXT_VMA.
 constexpr std::uint64_t kReadable = 1, kWritable = 2, kExecutable = 4, kShared = 8, kThisOrNext = 16;
 constexpr std::size_t kLongestName = 4096;
 

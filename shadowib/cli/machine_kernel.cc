@@ -5,6 +5,7 @@
 #include <linux/kcmp.h>
 #include <linux/netlink.h>
 #include <sys/inotify.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/rseq.h>
 #include <sys/socket.h>
@@ -20,6 +21,7 @@
 #include <sstream>
 
 #include "hooks/imager/processor.h"
+#include "shadowib/base/proc_queries.h"
 #include "shadowib/cli/in_child.h"
 #include "shadowib/cli/machine.h"
 #include "shadowib/cli/output.h"
@@ -40,6 +42,14 @@ int try_open(const char* path) {
   if (fd < 0) return errno;
   ::close(fd);
   return 0;
+}
+
+int try_query(const char* path, unsigned long query) {
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return errno;
+  const int error = ::ioctl(fd, query, nullptr) == 0 || errno == EFAULT ? 0 : errno;
+  ::close(fd);
+  return error;
 }
 
 // In a child each, since a filter may kill who calls.
@@ -71,6 +81,24 @@ std::vector<Trial> try_calls() {
       [] { return error_of(::inotify_init1(IN_CLOEXEC)); });
   add("pidfd_open", false, "queued signals of a process lose their sender", filter,
       [] { return error_of(::syscall(SYS_pidfd_open, ::getpid(), 0)); });
+  // Where the question is known its missing argument is noticed.
+  const char* newer = "nothing to do without it; newer kernels have it";
+  add("PAGEMAP_SCAN", false, "pages are found one by one, which takes longer in a checkpoint (Linux 6.7)", newer,
+      [] { return try_query("/proc/self/pagemap", kPagemapScan); });
+  add("PROCMAP_QUERY", false, "all mappings are read as text, which takes longer in a checkpoint (Linux 6.11)", newer,
+      [] { return try_query("/proc/self/maps", kProcmapQuery); });
+  add("native AIO", false, "images are written to disks one record after the other (CONFIG_AIO)",
+      "raise fs.aio-max-nr, or use a kernel with that option", [] {
+        unsigned long queue = 0;
+        return error_of(::syscall(SYS_io_setup, 8, &queue));
+      });
+  add("huge pages", false, "images are written to disks in small pieces, which takes a third longer",
+      "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled", [] {
+        char text[64] = {};
+        const int fd = ::open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY | O_CLOEXEC);
+        if (fd < 0 || ::read(fd, text, sizeof(text) - 1) <= 0) return errno;
+        return std::strstr(text, "[never]") == nullptr ? 0 : ENOTSUP;
+      });
   return trials;
 }
 

@@ -2,23 +2,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/ioctl.h>
 
 #include "hooks/imager/image_format.h"
 #include "hooks/raw/x86_64/raw_syscall.h"
+#include "shadowib/base/proc_queries.h"
 
 namespace shadowib {
 namespace {
 
-// include/uapi/linux/fs.h of Linux 6.7 and 6.15; older headers do not have it.
-struct PageRegion {
-  std::uint64_t start, end, categories;
-};
-struct PmScanArg {
-  std::uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
-  std::uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
-};
-constexpr unsigned long kPagemapScan = _IOWR('f', 16, PmScanArg);
+// PAGE_IS_... of PAGEMAP_SCAN; guard pages are told from Linux 6.15 on.
 constexpr std::uint64_t kIsFile = 1 << 2, kIsPresent = 1 << 3, kIsSwapped = 1 << 4, kIsZero = 1 << 5,
                         kIsGuard = 1 << 8;
 
