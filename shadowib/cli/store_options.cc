@@ -65,6 +65,15 @@ Status take_survive(const StoreOptions& options, const std::string& recorded, co
   return {};
 }
 
+// Whether the place that a job was started with is one for that store, too: of the same kind, memory or disk.
+bool serves(const Record& record, const ChosenStore& chosen) {
+  if (record.place.empty() || chosen.automatic) return !record.place.empty();
+  StoreSpec started;
+  if (record.store != kAutoStore) return parse_store(record.store, &started).ok() && started.tier == chosen.spec.tier;
+  bool in_memory = false;
+  return is_in_memory(record.place, &in_memory).ok() && in_memory == (chosen.spec.tier == Tier::kMem);
+}
+
 }  // namespace
 
 void add_store_options(Command* command, StoreOptions* options) {
@@ -80,8 +89,8 @@ void add_store_options(Command* command, StoreOptions* options) {
       ->type_name("STORE");
   command
       ->add_option("--near", options->near,
-                   "The directory for mem: and disk:, the same on every host;\ndefault $SHADOWIB_NEAR, else /dev/shm "
-                   "for mem: and /var/tmp for\ndisk:. With auto, one for what it lies on")
+                   "The directory for mem: and disk:, the same on every host;\ndefault $SHADOWIB_NEAR, else as the "
+                   "job was started,\nelse /dev/shm for mem: and /var/tmp for disk:. With auto, one for\nwhat it lies on")
       ->not_empty("a directory")
       ->type_name("PLACE");
   command
@@ -104,12 +113,14 @@ Status choose_store(const StoreOptions& options, const std::string& directory, c
                     ChosenStore* chosen) {
   *chosen = {};
   Record record;
+  const Status recorded = read_record(directory, job, &record);
   std::string store = options.store;
   const std::string store_variable = variable_of("STORE", job), near_variable = variable_of("NEAR", job);
   const bool from_variable = store.empty() && !store_variable.empty();
   if (store.empty()) store = store_variable;
-  if (store.empty()) {
-    SHADOWIB_TRY(read_record(directory, job, &record));
+  const bool as_started = store.empty();
+  if (as_started) {
+    SHADOWIB_TRY(recorded);
     store = record.store.empty() ? "central" : record.store;
   }
   chosen->automatic = store == kAutoStore;
@@ -128,7 +139,10 @@ Status choose_store(const StoreOptions& options, const std::string& directory, c
                       options.near.c_str());
   }
   std::string& place = chosen->place;
-  place = !options.near.empty() ? options.near : !record.place.empty() ? record.place : near_variable;
+  place = options.near;
+  if (place.empty() && !as_started) place = near_variable;
+  if (place.empty() && serves(record, *chosen)) place = record.place;
+  if (place.empty() && as_started) place = near_variable;
   if (place.empty() && !chosen->automatic) place = default_near_place(chosen->spec.tier);
   if (!place.empty()) place = absolute(place);
   if (place.size() > 800)

@@ -294,6 +294,14 @@ class Near(unittest.TestCase):
         self.assertEqual(names, ["demo.0004"])
         self.assertEqual(self.images("mem"), [])
 
+    def test_another_store_of_the_same_kind_lies_where_the_job_was_started_with(self):
+        self.start_job("--store", "disk:single", "--near", self.disk)
+        self.assertEqual(pathlib.Path(self.checkpoint("--store", "disk:single")["near"]).parents[2], self.disk)
+        kept = self.checkpoint("--store", "mem:single", "--near", self.memory)  # no place of memory
+        self.assertEqual(pathlib.Path(kept["near"]).parents[2], self.memory)
+        self.env["SHADOWIB_NEAR"] = str(self.memory)
+        self.assertEqual(pathlib.Path(self.checkpoint("--store", "mem:single")["near"]).parents[2], self.memory)
+
     def test_gc_takes_what_a_dead_command_left_and_nothing_of_others(self):
         self.env["SHADOWIB_FAULT"] = "220:crash"
         self.start_job("--store", "mem:single", "--near", self.memory)
