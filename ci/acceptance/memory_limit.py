@@ -18,11 +18,11 @@ class MemoryLimit:
         name = f"shadowib-a8-{os.getpid()}"
         for parent, file in ((self._own("memory", "/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
                              (self._own("", "/sys/fs/cgroup"), "memory.max")):
-            group = parent / name
+            group, self.file = parent / name, file
             try:
                 group.mkdir()
                 self.group = group
-                (group / file).write_text(str(limit))
+                self.set(limit)
                 break
             except OSError:
                 self.remove()
@@ -43,6 +43,16 @@ class MemoryLimit:
                 own = pathlib.Path(mount) / path.lstrip("/")
                 return own if own.exists() else pathlib.Path(mount)
         return pathlib.Path(mount)
+
+    def set(self, limit: int):
+        """Of a control group. In version 1 memory with swap may have no less than memory alone."""
+        with_swap = self.group / "memory.memsw.limit_in_bytes"
+        if with_swap.exists() and limit > self.limit:
+            with_swap.write_text(str(limit))
+        (self.group / self.file).write_text(str(limit))
+        if with_swap.exists() and limit < self.limit:
+            with_swap.write_text(str(limit))
+        self.limit = limit
 
     def enter(self):
         """Runs in the child, before exec."""

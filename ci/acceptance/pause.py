@@ -1,7 +1,9 @@
-"""I1: with --save forked a program stands for clones of its memory, and not until its image is written.
+"""I1: with --save forked a program stands for clones of its memory, and not until its image is written; with --save auto it does so where
+there is the memory for it.
 
 The program ticks every 100 us. Its longest gap is that of a process of 1 MiB, and two bare clones of as much memory, all measured in turn.
 In a short sample the savers are held up for two seconds, which the program is not to stand for."""
+import json
 import pathlib
 import re
 import statistics
@@ -103,6 +105,43 @@ def paused(case: Case, mebibytes: int, kind: str) -> str:
     return text
 
 
+def weighed(case: Case, mebibytes: int) -> str:
+    """--save auto: a program goes on if its host has the memory for what it may write meanwhile. That is all of its memory at first, and later
+    what it has written beside its last saver."""
+    narrow, wide = mebibytes * MIB * 6 // 5 + 128 * MIB, 3 * mebibytes * MIB + 256 * MIB
+    limit = MemoryLimit(case, narrow)
+    if not limit.group:
+        raise Skip("no memory control group can be made here")
+    process = Ticking(case, "weighed", mebibytes, "4k", held_up=True, preexec_fn=limit.enter)
+    job, told = process.job, []
+
+    def save(expected: str, room: int, rewrites: bool = False):
+        limit.set(room)
+        command = subprocess.Popen([job.shadowib, "checkpoint", job.name, "--save", "auto", "--json", "--dir", str(job.directory)],
+                                   env=job.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while rewrites and command.poll() is None:
+            process.order("rewrite")
+        said, errors = command.communicate(timeout=300)
+        check(command.returncode == 0, f"code {command.returncode}: {errors}")
+        answer = json.loads(said)
+        job.sets.append(answer["set"])
+        member = answer["members"][0]
+        why = member.get("why_stopped", "")
+        check(member.get("save") == expected, f"{expected} was to come with {room // MIB} MiB for all, behind {told}: {member}")
+        check((expected == "stopped") == ("too little memory" in why), why)
+        told.append(expected)
+
+    save("stopped", narrow)
+    save("forked", wide)
+    save("forked", narrow)  # nothing was written beside the last saver
+    save("forked", wide, rewrites=True)
+    save("stopped", narrow)
+    process.finish()
+    job.restart()
+    job.finish(300)
+    return f"{', '.join(told)}: with {narrow // MIB}, {wide // MIB}, {narrow // MIB}, {wide // MIB} (all is written again), {narrow // MIB} MiB for all"
+
+
 def save_and_rewrite(process: Ticking) -> str:
     """Takes a checkpoint while the program writes all its memory, as often as it can. Why there is none, or nothing."""
     job = process.job
@@ -157,6 +196,7 @@ def run() -> int:
     for mebibytes in (256,) if line.quick else (1024, 4096):
         for kind in ("4k", "2m"):
             line.case(f"{mebibytes} MiB in pages of {kind}", with_room(paused, mebibytes, kind))
+    line.case("memory is weighed", with_room(weighed, 128 if line.quick else 512))
     # Not in the sample: where the disk is slow, what a killed saver was writing is charged until it is written, and the kernel may
     # take the program as well.
     if not line.quick:

@@ -87,7 +87,7 @@ class Round {
   RoundMessages messages_{request_};
   RoundSettle settle_{request_, messages_};
   RoundOutcome outcome_{request_, messages_};
-  RoundSaver saver_{messages_};
+  RoundSaver saver_{request_, messages_};
   const std::uint32_t generation_ = g_job.info.generation;  // before
   bool undecided_ = false;                                  // nobody can tell whether this CLC counts
   bool hooks_ran_ = false, stop_tried_ = false, saved_ = false, went_on_ = false;
@@ -187,7 +187,7 @@ Status Round::inspect() {
   SHADOWIB_TRY(look_unjudged([this] { return capture_descriptors(g_job.info.member, &table_); }));
   SHADOWIB_TRY(tell_host());
   if (request_.is_clc()) SHADOWIB_TRY(publish_fields(messages_.own("border"), encode_border(report_border())));
-  if (request_.forked) SHADOWIB_TRY(publish_fields(messages_.own("save"), {{"forked", "1"}}));
+  if (request_.forked) SHADOWIB_TRY(publish_fields(messages_.own("save"), saver_.needs()));
   // Answered by what this member is to save of the memory it shares, and which files it is to compare.
   std::string go, duty;
   SHADOWIB_TRY(messages_.wait_for_key(

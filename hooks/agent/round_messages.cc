@@ -40,6 +40,16 @@ Status read_compression(const Fields& fields, Compression* compression) {
   return {};
 }
 
+// "0,1,2"
+std::vector<std::uint32_t> parse_members(const std::string& text) {
+  std::vector<std::uint32_t> members;
+  for (const char* p = text.c_str(); *p != '\0'; ++p) {
+    members.push_back(static_cast<std::uint32_t>(parse_number(&p)));
+    if (*p != ',') break;
+  }
+  return members;
+}
+
 }  // namespace
 
 std::string to_hex(const std::uint8_t (&bytes)[16]) {
@@ -53,14 +63,7 @@ Status RoundRequest::parse(const std::string& text) {
   if (!decode_fields(text, &fields)) return other_protocol();
   number = field_number(fields, "n");
   if (fields.contains("cluster")) cluster = static_cast<unsigned>(field_number(fields, "cluster"));
-  const char* p = field_text(fields, "members").c_str();
-  while (*p != '\0') {
-    members.push_back(static_cast<std::uint32_t>(parse_number(&p)));
-    if (*p == ',')
-      ++p;
-    else
-      break;
-  }
+  members = parse_members(field_text(fields, "members"));
   staging = field_text(fields, "staging");
   near = field_text(fields, "near");
   chooses = fields.contains("mem_place");
@@ -72,6 +75,7 @@ Status RoundRequest::parse(const std::string& text) {
     return Status::of(Code::kVersion, 0, "the checkpoint request names no set");
   kill = field_number(fields, "kill") != 0;
   forked = field_text(fields, "save") == "forked";
+  weighs = forked && field_number(fields, "weighs") != 0;
   incremental = field_number(fields, "incremental") != 0;
   base = field_text(fields, "base");
   SHADOWIB_TRY(read_compression(fields, &compression));
@@ -81,12 +85,16 @@ Status RoundRequest::parse(const std::string& text) {
 }
 
 Status RoundRequest::take_choice(const std::string& go) {
-  if (!chooses && !is_clc()) return {};
+  if (!chooses && !is_clc() && !weighs) return {};
   Fields fields;
   if (!decode_fields(go, &fields)) return other_protocol();
   if (is_clc()) next_sn = static_cast<federation::Sn>(field_number(fields, "sn"));
   if (is_clc() && next_sn == 0)
     return Status(Code::kVersion, 0, "the checkpoint command does not tell the CLC's number");
+  if (weighs) {
+    const std::vector<std::uint32_t> standing = parse_members(field_text(fields, "stand"));
+    stands = std::find(standing.begin(), standing.end(), g_job.info.member) != standing.end();
+  }
   if (!chooses) return {};
   SHADOWIB_TRY(read_compression(fields, &compression));
   near = field_text(fields, "near");
@@ -199,7 +207,9 @@ Status RoundMessages::claim_abort() {
 bool RoundMessages::give_up(const Status& status) {
   const bool passes = status.code() == Code::kRefused && status.error() == EAGAIN;
   Status told;
-  if (status.code() != Code::kAborted) told = publish_fields(own("fail"), fields_of_status(status));
+  // Who is told to give up has no reason of its own; who lost its saver has.
+  if (status.code() != Code::kAborted || status.error() == ENOMEM)
+    told = publish_fields(own("fail"), fields_of_status(status));
   abort_text_ = "member " + me_ + ": " + status.text();
   const Status claimed = claim_abort();
   if (told.ok()) told = claimed;

@@ -35,12 +35,15 @@ struct RoundRequest {
   std::string base;              // the set whose images have pages that need not be written again; "": none
   Compression compression = Compression::kNone;
   bool forked = false;  // images are written while the program goes on, where that can be
+  bool weighs = false;  // and where there is the memory for it: the command tells by "go"
+  bool stands = false;  // there is not, for this member
   bool last = true;     // the command does not try again if the refusal passes (EAGAIN)
   // Behind the deadline, in which those who are late may come back: then the program goes on, whoever is.
   static constexpr std::int64_t kLateNs = 15'000'000'000;
 
   Status parse(const std::string& text);  // kVersion
-  // Reads the words that the command adds with "go": `near` and `compression` if `chooses`, `next_sn` of a CLC.
+  // Reads the words that the command adds with "go": `near` and `compression` if `chooses`, `next_sn` of a CLC,
+  // `stands` if `weighs`.
   // kVersion: another protocol, a compression that is not known here, or no SN. `near` and `compression` are not
   // changed then.
   Status take_choice(const std::string& go);

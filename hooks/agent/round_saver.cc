@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,23 +13,27 @@
 #include "hooks/raw/room.h"
 #include "hooks/raw/tasks.h"
 #include "shadowib/base/mappings.h"
+#include "shadowib/base/this_host.h"
 
 namespace shadowib {
 namespace {
 
 constexpr int kSaverLookMs = 100;  // at whether the process ends, where nothing wakes the agent
 
-constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kSmallPage = 4096;
 // Smaller ones cost less by the kernel than by calls for each.
 constexpr std::uint64_t kLeastCopied = 64 << 10;
 constexpr std::size_t kMostCopied = 1024;  // each may split two mappings for the moment
 constexpr std::uint64_t kSpareMemory = 64 << 20;
+constexpr std::uint64_t kRewrittenTimes =
+    2;  // of what a program wrote beside its last saver, it may write beside the next
 
 bool by_start(const PinnedRange& a, const PinnedRange& b) { return a.start < b.start; }
 
 // Whole pages, in order and apart.
 std::vector<PinnedRange> merge(std::vector<PinnedRange> ranges) {
-  for (PinnedRange& range : ranges) range = {range.start & ~(kPage - 1), (range.end + kPage - 1) & ~(kPage - 1)};
+  for (PinnedRange& range : ranges)
+    range = {range.start & ~(kSmallPage - 1), (range.end + kSmallPage - 1) & ~(kSmallPage - 1)};
   std::sort(ranges.begin(), ranges.end(), by_start);
   std::vector<PinnedRange> merged;
   for (const PinnedRange& range : ranges)
@@ -94,10 +99,37 @@ void RoundSaver::prepare_copies() {
            bytes >> 20, free >> 20);
 }
 
+// The program's private memory, if all of it may change. Copies are there by now, and what they are of is not shared
+// with a saver. A saver before has shown how much does change: a page that changes is a fault.
+Fields RoundSaver::needs() {
+  Fields fields{{"forked", "1"}};
+  if (!request_.weighs) return fields;
+  const std::uint64_t most = private_memory(), apart = std::min(most, 2 * copies_.room());
+  need_ = std::min(most - apart, g_agent.rewritten);
+  free_ = free_memory();
+  fields["host"] = this_host();
+  fields["needs"] = std::to_string(need_);
+  fields["free"] = std::to_string(free_);
+  fields["bytes"] = std::to_string(most - apart / 2);
+  return fields;
+}
+
+std::uint64_t RoundSaver::faults() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  return static_cast<std::uint64_t>(used.ru_minflt);
+}
+
 Status RoundSaver::prepare(Saver** saver) {
   SHADOWIB_TRY(messages_.barrier("65.all"));
   SHADOWIB_TRY(fault_point(Phase::kClone));
+  faults_ = faults();
   refusal_ = judge_saver();
+  if (refusal_.ok() && request_.stands)
+    refusal_ = Status::of(Code::kRefused, ENOMEM,
+                          "this host has too little memory for what its members may write meanwhile: %" PRIu64
+                          " MiB are free, and this one may write %" PRIu64 " MiB",
+                          free_ >> 20, need_ >> 20);
   if (refusal_.ok()) refusal_ = saver_.prepare();
   *saver = refusal_.ok() ? &saver_ : nullptr;
   return {};
@@ -114,7 +146,12 @@ Status RoundSaver::await(SaveResult* result) {
     ::syscall(SYS_poll, ends, 2,
               std::min(messages_.slice_ms(), others_cancel ? kSaverLookMs : RoundMessages::kSeldomMs));
     others_cancel = others_cancel || (ends[1].revents & POLLIN) != 0;  // a signal asks for the next checkpoint
-    if ((ends[0].revents & POLLIN) != 0) return saver_.result(result);
+    if ((ends[0].revents & POLLIN) != 0) {
+      const Status status = saver_.result(result);
+      g_agent.rewritten =
+          status.error() == ENOMEM ? AgentState::kAll : kRewrittenTimes * kSmallPage * (faults() - faults_);
+      return status;
+    }
     if (g_agent.quit.load())
       return Status::of(Code::kAborted, 0, "pid %d ends while its image is written", raw_getpid());
     SHADOWIB_TRY(messages_.check_others());

@@ -17,10 +17,12 @@ std::vector<PinnedRange> worth_copying(std::vector<PinnedRange> ranges);
 
 class RoundSaver {
  public:
-  explicit RoundSaver(RoundMessages& messages) : messages_(messages) {}
+  RoundSaver(const RoundRequest& request, RoundMessages& messages) : request_(request), messages_(messages) {}
 
   // The program runs. Makes room for copies of what a device has pinned, if there is memory for them.
   void prepare_copies();
+  // For the command, which weighs it if it was asked to.
+  Fields needs();
   // Comes to a barrier before any member makes its saver: savers share the program's memory for a moment, and members
   // look who shares theirs. Returns the saver for save_image(), or nullptr: this member writes its image by itself.
   Status prepare(Saver** saver);
@@ -41,10 +43,15 @@ class RoundSaver {
   void describe(Fields* fields) const;
 
  private:
+  static std::uint64_t faults();
+
+  const RoundRequest& request_;
   RoundMessages& messages_;
   Saver saver_;
   PinnedCopies copies_;
   Status refusal_;
+  std::uint64_t need_ = 0, free_ = 0;
+  std::uint64_t faults_ = 0;  // of this process, when its saver was made
 };
 
 // Tells for an incremental checkpoint which files have pages of the image, and why none has.

@@ -147,6 +147,7 @@ Status CheckpointDrive::request() {
                  {"timeout_ms", std::to_string(std::max(deadline_.left_ms(), 1))},
                  {"last", last_ ? "1" : "0"},
                  {"save", is_forked() ? "forked" : "stopped"},
+                 {"weighs", options_.save == SaveWay::kAuto ? "1" : "0"},
                  {"kill", options_.kill ? "1" : "0"}};
   if (options_.incremental) {
     SHADOWIB_TRY(find_base());
@@ -416,15 +417,18 @@ Status CheckpointDrive::drive(CheckpointReport* report) {
   SHADOWIB_TRY(join_borders());
   SHADOWIB_TRY(match_descriptors(tables_));
   SHADOWIB_TRY(find_hosts());
-  SHADOWIB_TRY(judge_savers());
+  Fields go;
+  SHADOWIB_TRY(judge_savers(&go));
   std::map<std::uint32_t, std::string> duties;
   SHADOWIB_TRY(assign_shared_memory(tables_, &duties));
   SHADOWIB_TRY(assign_comparisons(tables_, &duties));
   for (const auto& [member, duty] : duties)
     SHADOWIB_TRY(view_.exchange->publish(key("memory/" + std::to_string(member)), duty));
   SHADOWIB_TRY(fault_point(Phase::kMatched));
-  Fields go;
-  if (options_.choice) go = {{"near", near_place_}, {"compress", compression_name(compression_)}};
+  if (options_.choice) {
+    go["near"] = near_place_;
+    go["compress"] = compression_name(compression_);
+  }
   if (is_clc()) go["sn"] = std::to_string(clc_.record.sn);
   SHADOWIB_TRY(view_.exchange->publish(key("go"), encode_fields(go)));
   going_ = true;
@@ -488,6 +492,12 @@ Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report
       full.push_back(drive.plan());
       left.timeout_ms = std::max(deadline.left_ms(), 1);
       --attempt;  // the members were not in the way
+      continue;
+    }
+    if (left.save == SaveWay::kAuto && drive.ran_out_of_memory(status) && !deadline.has_passed()) {
+      left.save = SaveWay::kStopped;
+      left.timeout_ms = std::max(deadline.left_ms(), 1);
+      --attempt;
       continue;
     }
     if (CheckpointDrive::is_outdated(status) && !deadline.has_passed()) {

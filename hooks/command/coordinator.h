@@ -37,6 +37,10 @@ struct StoreChoice {
   bool may_compress = false;   // by lz4, if no store has room for plain images
 };
 
+// While its image is written a program stands, until the set is committed; goes on, where that can be; or goes on if
+// its host has the memory for what it may write meanwhile.
+enum class SaveWay { kStopped, kForked, kAuto };
+
 struct CheckpointOptions {
   std::string directory;  // SHADOWIB_DIR; made absolute here
   std::string job;
@@ -46,8 +50,8 @@ struct CheckpointOptions {
   std::string near_place;             // of a near store: an absolute path, on every host
   bool keepers = false;               // keepers on hosts with images, also without copies
   std::optional<StoreChoice> choice;  // instead of both
-  bool forked = false;       // programs go on while their images are written, where that can be; not with `kill`
-  bool incremental = false;  // only pages that the job's newest set does not have are written
+  SaveWay save = SaveWay::kStopped;   // kStopped with `kill`, and of a CLC
+  bool incremental = false;           // only pages that the job's newest set does not have are written
   Compression compression = Compression::kNone;
   bool kill = false;                                        // members end by SIGKILL once the set is committed
   int timeout_ms = 60000;                                   // for the whole checkpoint

@@ -57,6 +57,10 @@ class CheckpointDrive {
   bool ran_out_of_space(const Status& status) const {
     return options_.choice && going_ && (status.error() == ENOSPC || status.error() == EDQUOT);
   }
+  // A saver did: there was less memory than was expected.
+  bool ran_out_of_memory(const Status& status) const {
+    return going_ && status.code() == Code::kAborted && status.error() == ENOMEM;
+  }
   const StoreSpec& plan() const { return plan_; }
   // The job has another epoch by now.
   static bool is_outdated(const Status& status) { return status.code() == Code::kBusy && status.error() == ESTALE; }
@@ -86,8 +90,9 @@ class CheckpointDrive {
   Status find_hosts();
   Status choose(const std::map<std::uint32_t, Fields>& rooms);
   // A CLC's members have the next SN before their threads run, and so wait for its commit.
-  bool is_forked() const { return options_.forked && !options_.kill && !is_clc(); }
-  Status judge_savers();
+  bool is_forked() const { return options_.save != SaveWay::kStopped && !options_.kill && !is_clc(); }
+  // Adds to *go which members are to stand for want of memory.
+  Status judge_savers(Fields* go);
   void remove_near();
   // Waits until every member has published `what`/<index> and returns the values; fails as soon as one gives up or
   // dies.

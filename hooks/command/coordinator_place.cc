@@ -55,7 +55,7 @@ Status CheckpointDrive::choose(const std::map<std::uint32_t, Fields>& rooms) {
 }
 
 // A library that does not know savers does not come to their barriers.
-Status CheckpointDrive::judge_savers() {
+Status CheckpointDrive::judge_savers(Fields* go) {
   if (!is_forked()) return {};
   Collection savers(*view_.exchange, key("save"), indices());
   SHADOWIB_TRY(savers.look());
@@ -66,6 +66,21 @@ Status CheckpointDrive::judge_savers() {
           "%.200s has a library of an older shadowib, which writes its image while it stands; use --save "
           "stopped",
           describe(member).c_str());
+  if (options_.save != SaveWay::kAuto) return {};
+  std::map<std::uint32_t, SaverNeed> needs;
+  for (const auto& [member, text] : savers.values()) {
+    Fields fields;
+    SHADOWIB_TRY(view_.decode(below("save/" + std::to_string(member)), text, &fields));
+    // Copies and parities of other hosts' images lie here, too, and take as much at most.
+    const std::uint64_t images =
+        plan_.tier != Tier::kMem ? 0 : field_number(fields, "bytes") * (plan_.is_redundant() ? 2 : 1);
+    needs[member] = {field_text(fields, "host"), field_number(fields, "needs") + images,
+                     field_number(fields, "free")};
+  }
+  std::string standing;
+  for (const std::uint32_t member : members_that_stand(needs))
+    standing += (standing.empty() ? "" : ",") + std::to_string(member);
+  (*go)["stand"] = standing;
   return {};
 }
 

@@ -12,6 +12,8 @@ std::uint64_t usable(std::uint64_t free) { return free / 20 * 19; }
 
 constexpr double kMargin = 1.1;
 
+constexpr std::uint64_t kSpareMemory = 64 << 20;  // of a host, for all else
+
 }  // namespace
 
 double expected_part(const StoreRates& rates, Compression compression) {
@@ -40,6 +42,28 @@ StoreQuestion describe_room(const StoreChoice& choice, const std::string& direct
   }
   for (auto& [id, room] : by_host) question.hosts.push_back(std::move(room));
   return question;
+}
+
+// Members of one host may be in groups with limits of their own, so each asks whether its own will do.
+std::vector<std::uint32_t> members_that_stand(const std::map<std::uint32_t, SaverNeed>& needs) {
+  struct Host {
+    std::uint64_t bytes = 0, free = 0;
+  };
+  std::map<std::string, Host> hosts;
+  for (const auto& [member, need] : needs) {
+    Host& host = hosts[need.host];
+    host.bytes += need.bytes;
+    host.free = std::max(host.free, need.free);
+  }
+  const auto has_room = [](std::uint64_t bytes, std::uint64_t free) {
+    return free > kSpareMemory && bytes < free - kSpareMemory;
+  };
+  std::vector<std::uint32_t> standing;
+  for (const auto& [member, need] : needs) {
+    const Host& host = hosts[need.host];
+    if (!has_room(host.bytes, host.free) || !has_room(need.bytes, need.free)) standing.push_back(member);
+  }
+  return standing;
 }
 
 }  // namespace shadowib

@@ -24,4 +24,12 @@ StoreQuestion describe_room(const StoreChoice& choice, const std::string& direct
                             const std::vector<MemberStatus>& members, const std::map<std::uint32_t, Fields>& rooms,
                             const NearHosts& hosts, double part);
 
+// Memory of its host that a member may take which goes on while its image is written.
+struct SaverNeed {
+  std::string host;
+  std::uint64_t bytes = 0, free = 0;  // `free`: of its host, or less where its memory group has less
+};
+// Members that are to stand: the free memory of their host is too little for all of it together.
+std::vector<std::uint32_t> members_that_stand(const std::map<std::uint32_t, SaverNeed>& needs);
+
 }  // namespace shadowib

@@ -33,5 +33,22 @@ TEST(Room, CountsWhatIsExpectedOfEachMember) {
   EXPECT_EQ(question.hosts[0].mem_bytes, 3800u) << "the least that any member tells, but for a twentieth";
 }
 
+TEST(MembersThatStand, AreThoseWhoseHostHasTooLittleMemoryForAllOfThem) {
+  constexpr std::uint64_t kMib = 1 << 20;
+  using Needs = std::map<std::uint32_t, SaverNeed>;
+  const auto standing = [](const Needs& needs) { return members_that_stand(needs); };
+  using Members = std::vector<std::uint32_t>;
+  EXPECT_EQ(standing({}), Members{});
+  EXPECT_EQ(standing({{3, {"a", 100 * kMib, 165 * kMib}}}), Members{});
+  EXPECT_EQ(standing({{3, {"a", 100 * kMib, 164 * kMib}}}), Members{3}) << "64 MiB are for others";
+  EXPECT_EQ(standing({{3, {"a", 0, 63 * kMib}}}), Members{3});
+  EXPECT_EQ(standing({{0, {"a", 100 * kMib, 200 * kMib}}, {1, {"a", 100 * kMib, 200 * kMib}}}), (Members{0, 1}));
+  EXPECT_EQ(standing({{0, {"a", 100 * kMib, 200 * kMib}}, {1, {"b", 100 * kMib, 200 * kMib}}}), Members{});
+  // Member 1 is in a group that has less.
+  EXPECT_EQ(standing({{0, {"a", 100 * kMib, 900 * kMib}}, {1, {"a", 100 * kMib, 120 * kMib}}}), Members{1});
+  // A member that did not tell, of another version: nothing is known to be free.
+  EXPECT_EQ(standing({{0, {"", 0, 0}}}), Members{0});
+}
+
 }  // namespace
 }  // namespace shadowib

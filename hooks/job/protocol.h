@@ -13,8 +13,8 @@
 // `<epoch>/control/end`        `why=TEXT`: the job is over, guests end.
 // `<epoch>/value/<name>`       A value of the program's (agent/values.h).
 // `<epoch>/control/checkpoint` The latest request: `n= members=0,1,2 staging=PATH set=<32 hex> timeout_ms= kill=0|1`.
-//                              `last=0|1 keepers=0|1 save=forked|stopped`. `near=PLACE` if images stay near.
-//                              `incremental=1 base=PATH`: of the set that has pages, if there is one.
+//                              `last=0|1 keepers=0|1 save=forked|stopped weighs=0|1`. `near=PLACE` if images stay
+//                              near. `incremental=1 base=PATH`: of the set that has pages, if there is one.
 //                              `compress=lz4|zstd`: pages of images are to be compressed.
 //                              `mem_place=PATH disk_place=PATH` if the command has yet to choose the place.
 // `<epoch>/control/status`     `n`: agents answer with the next `<epoch>/status/<n>/<index>`, a JSON object.
@@ -27,7 +27,9 @@
 //
 // `phase/<index>`              `phase=10`: the member has the request. Its later phases show at the barriers.
 // `save/<index>`               `forked=1`, before `fds`, if the request says `save=forked`.
-//                              The member comes to barriers 65.all and 65.
+//                              `host= needs= free= bytes=`: memory that it may take meanwhile, what its host has
+//                              free, and the most that its image takes, if the request says `weighs=1`. The member
+//                              comes to barriers 65.all and 65.
 // `near/<index>`               `host=<base/this_host.h> domain=`, before `fds`, if images stay near.
 //                              `bytes= mem= disk=` if the command has yet to choose the place.
 // `keeper/<host>`              Claimed by the member that starts the host's keeper.
@@ -36,6 +38,7 @@
 // `memory/<index>`             A member's duty: what it saves of memory it shares (imager/shared_memory.h), and the
 //                              files that it compares (imager/descriptors.h).
 // `go`                         Published by the command after matching the tables.
+//                              `stand=0,1,2`: members that have no saver for want of memory, if the request weighs.
 // `saved/<index>`              `image=FILE generation= backend= bytes=N xxh3=<32 hex>`.
 //                              `settle_ns= save_ns= stopped_ns=`.
 //                              `phases="join=NS hooks=NS ..." objects="contexts=N queue_pairs=N ..."`.

@@ -96,6 +96,12 @@ std::uint64_t free_space(const char* path) {
   return static_cast<std::uint64_t>(info.f_bavail) * static_cast<std::uint64_t>(info.f_bsize);
 }
 
+std::uint64_t private_memory() {
+  std::string text;
+  if (read_proc_file("/proc/self/status", &text) != 0) return 0;
+  return kib_of(text, "RssAnon") + kib_of(text, "VmSwap");
+}
+
 std::uint64_t own_memory() {
   std::string text;
   if (read_proc_file("/proc/self/status", &text) != 0) return 0;

@@ -19,5 +19,7 @@ std::uint64_t free_space(const char* path);
 
 // Bytes of this process that are in memory or swapped out.
 std::uint64_t own_memory();
+// The part of it that is private and has no file.
+std::uint64_t private_memory();
 
 }  // namespace shadowib

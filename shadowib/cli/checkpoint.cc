@@ -413,7 +413,8 @@ int checkpoint(CheckpointArguments& arguments) {
   if (!arguments.far.far.empty())
     if (Status s = far.open()->check(); !s.ok()) return fail(common, s);
   options.keepers = far.known && far.every > 0;
-  if (Status s = choose_save(arguments.save, &options.forked); !s.ok()) return fail(common, s);
+  if (Status s = choose_save(arguments.save, !options.store.is_near() && !options.choice, &options.save); !s.ok())
+    return fail(common, s);
   if (Status s = choose_incremental(arguments.incremental, !options.store.is_near() && !options.choice,
                                     far.known && far.every > 0, &options.incremental);
       !s.ok())

@@ -392,8 +392,9 @@ int run(RunOptions& options) {
   if (Status s = take_store(&options); !s.ok()) return run_failed(common, s, kRunFailed);
   if (Status s = take_far(options.far_options, common.directory, options.job, &options.far); !s.ok())
     return run_failed(common, s, kRunFailed);
-  bool forked = false;
-  if (Status s = choose_save(options.save, &forked); !s.ok()) return run_failed(common, s, kRunFailed);
+  SaveWay save{};
+  if (Status s = choose_save(options.save, options.store.is_central(), &save); !s.ok())
+    return run_failed(common, s, kRunFailed);
   Compression compression{};
   if (Status s = choose_compression(options.compress, &compression); !s.ok())
     return run_failed(common, s, kRunFailed);

@@ -5,7 +5,7 @@
 namespace shadowib::cli {
 namespace {
 
-constexpr char kForked[] = "forked", kStopped[] = "stopped";
+constexpr char kForked[] = "forked", kStopped[] = "stopped", kAuto[] = "auto";
 
 }  // namespace
 
@@ -13,18 +13,21 @@ void add_save_option(Command* command, std::string* save) {
   command
       ->add_option(
           "--save", *save,
-          "Whether programs stand while their images are written: stopped,\nor forked: they go on, and a copy "
-          "of each process writes;\ndefault $SHADOWIB_SAVE, else stopped")
-      ->one_of({kForked, kStopped})
+          "Whether programs stand while their images are written: stopped;\nforked: they go on, and a copy of "
+          "each process writes; or auto:\nforked where the host has the memory for it. Default $SHADOWIB_SAVE,\nelse "
+          "stopped with the store central, auto with others")
+      ->one_of({kForked, kStopped, kAuto})
       ->type_name("HOW");
 }
 
-Status choose_save(const std::string& save, bool* forked) {
+Status choose_save(const std::string& save, bool central, SaveWay* way) {
   const std::string variable = environment("SAVE");
   const std::string& how = save.empty() ? variable : save;
-  *forked = how == kForked;
-  if (how.empty() || how == kForked || how == kStopped) return {};
-  return Status::of(Code::kUsage, EINVAL, "SHADOWIB_SAVE=%.60s is neither forked nor stopped", how.c_str());
+  *way = how == kForked                              ? SaveWay::kForked
+         : how == kAuto || (how.empty() && !central) ? SaveWay::kAuto
+                                                     : SaveWay::kStopped;
+  if (how.empty() || how == kForked || how == kStopped || how == kAuto) return {};
+  return Status::of(Code::kUsage, EINVAL, "SHADOWIB_SAVE=%.60s is none of stopped, forked and auto", how.c_str());
 }
 
 void add_incremental_option(Command* command, bool* incremental) {

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "hooks/command/coordinator.h"
 #include "hooks/imager/compression.h"
 #include "shadowib/cli/common.h"
 
@@ -10,8 +11,9 @@ namespace shadowib::cli {
 
 void add_save_option(Command* command, std::string* save);
 
-// The option, else SHADOWIB_SAVE, else stopped. kUsage names the variable.
-Status choose_save(const std::string& save, bool* forked);
+// The option, else SHADOWIB_SAVE, else auto with a near or automatic store, and stopped with `central`. kUsage names
+// the variable.
+Status choose_save(const std::string& save, bool central, SaveWay* way);
 
 void add_incremental_option(Command* command, bool* incremental);
 

@@ -88,9 +88,10 @@ void add_store_options(Command* command, StoreOptions* options) {
       ->not_empty("a store")
       ->type_name("STORE");
   command
-      ->add_option("--near", options->near,
-                   "The directory for mem: and disk:, the same on every host;\ndefault $SHADOWIB_NEAR, else as the "
-                   "job was started,\nelse /dev/shm for mem: and /var/tmp for disk:. With auto, one for\nwhat it lies on")
+      ->add_option(
+          "--near", options->near,
+          "The directory for mem: and disk:, the same on every host;\ndefault $SHADOWIB_NEAR, else as the "
+          "job was started,\nelse /dev/shm for mem: and /var/tmp for disk:. With auto, one for\nwhat it lies on")
       ->not_empty("a directory")
       ->type_name("PLACE");
   command

@@ -31,8 +31,8 @@ struct ChosenStore {
 };
 
 // The chosen store: the options, else SHADOWIB_STORE, SHADOWIB_NEAR and SHADOWIB_SURVIVE, else what the job was
-// started with, else central. The job's place counts for another store of its kind, too. A place is an absolute path. Variables of another job do not count. kUsage names the
-// option or variable.
+// started with, else central. The job's place counts for another store of its kind, too. A place is an absolute path.
+// Variables of another job do not count. kUsage names the option or variable.
 Status choose_store(const StoreOptions& options, const std::string& directory, const std::string& job,
                     ChosenStore* chosen);
 // Whether this host can take images of it. As check_near_place() has it.

@@ -109,7 +109,7 @@ class AgentTest : public testing::Test {
     options.job = "job";
     options.exchange = exchange_;
     options.kill = kill;
-    options.forked = forked_;
+    options.save = save_;
     options.timeout_ms = timeout_ms;
     options.progress = [this](const CheckpointProgress& p) {
       phases_.push_back(p.phase);
@@ -156,7 +156,7 @@ class AgentTest : public testing::Test {
   CheckpointReport report_;
   std::vector<int> phases_;
   std::atomic<bool> has_begun_{false};  // for a thread beside that of the checkpoint
-  bool forked_ = false;                 // checkpoint() asks for savers
+  SaveWay save_ = SaveWay::kStopped;    // of checkpoint()
 };
 
 }  // namespace shadowib

@@ -16,7 +16,7 @@ constexpr std::int64_t kSlowNs = 2'000'000'000;  // hooks/threads/fault.h
 
 class AgentSaverTest : public AgentTest {
  protected:
-  AgentSaverTest() { forked_ = true; }
+  AgentSaverTest() { save_ = SaveWay::kForked; }
   // Begins a checkpoint and returns when the programs have gone on and savers are slow.
   void begin() {
     other_ = std::thread([this] { taken_ = checkpoint(); });
@@ -160,6 +160,21 @@ TEST_F(AgentSaverTest, ASaverThatDiesOrFailsEndsTheCheckpoint) {
   }
 }
 
+TEST_F(AgentSaverTest, AnAutomaticOneIsTakenAnewWithoutASaverThatDies) {
+  save_ = SaveWay::kAuto;
+  start(2);
+  Status status = checkpoint();
+  ASSERT_TRUE(status.ok()) << status.text();
+  for (const auto& m : report_.members) EXPECT_EQ(m.save, "forked") << m.why_stopped;
+  members_.clear();
+  start(2, {{"SHADOWIB_FAULT", "68:crash:1"}});
+  status = checkpoint();
+  ASSERT_TRUE(status.ok()) << status.text();
+  for (const auto& m : report_.members) EXPECT_EQ(m.save, "") << "it is a checkpoint of --save stopped";
+  for (auto& member : members_) EXPECT_TRUE(member->runs());
+  EXPECT_FALSE(savers_run());
+}
+
 // A saver that hangs is ended at the time-out, and the next checkpoint is as ever.
 TEST_F(AgentSaverTest, ASaverThatHangsIsEndedAtTheTimeOut) {
   start(1, {{"SHADOWIB_FAULT", "68:stop"}});
@@ -168,7 +183,7 @@ TEST_F(AgentSaverTest, ASaverThatHangsIsEndedAtTheTimeOut) {
   EXPECT_TRUE(members_[0]->runs());
   EXPECT_FALSE(savers_run());
   expect_nothing_left();
-  forked_ = false;
+  save_ = SaveWay::kStopped;
   EXPECT_TRUE(checkpoint().ok());
 }
 

@@ -148,9 +148,9 @@ Status Saver::result(SaveResult* result) const {
     return {};
   }
   if (report_->end.load() == SaverReport::kFailed) return report_->status;
-  return Status::of(Code::kAborted, 0,
+  return Status::of(Code::kAborted, ENOMEM,
                     "the process that wrote the image (pid %d) was killed, perhaps since memory ran out; use --save "
-                    "stopped",
+                    "auto or stopped",
                     pid_);
 }
 
