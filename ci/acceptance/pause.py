@@ -4,8 +4,10 @@ there is the memory for it.
 The program ticks every 100 us. Its longest gap is that of a process of 1 MiB, and two bare clones of as much memory, all measured in turn.
 In a short sample the savers are held up for two seconds, which the program is not to stand for."""
 import json
+import os
 import pathlib
 import re
+import signal
 import statistics
 import subprocess
 import time
@@ -16,19 +18,21 @@ from memory_limit import MemoryLimit
 
 MIB = 1 << 20
 ROUNDS, SHORT_ROUNDS = 9, 2
-SAVERS_HELD_UP, HELD_UP_MS = {"SHADOWIB_FAULT": "68:slow"}, 2000  # hooks/threads/fault.h
+SAVERS_HELD_UP, HELD_UP_MS = "68:slow", 2000  # hooks/threads/fault.h
 LIVES = 100
 
 
 class Ticking:
     """A job of one process that ticks."""
 
-    def __init__(self, case: Case, name: str, mebibytes: int, kind: str, held_up: bool = False, backend: str = "ib2tcp", **options):
+    def __init__(self, case: Case, name: str, mebibytes: int, kind: str, held_up: bool = False, backend: str = "ib2tcp", fault: str = "",
+                 **options):
         self.case, self.place, self.held_up = case, case.work / name, held_up
         self.place.mkdir()
         self.job = Job(case, name, backend=backend)
         self.job.place = self.place
-        self.job.environment.update(SAVERS_HELD_UP if held_up else {})
+        if held_up or fault:
+            self.job.environment["SHADOWIB_FAULT"] = fault or SAVERS_HELD_UP
         self.program = self.job.start(name, [case.line.program("ci_ticks"), str(mebibytes), kind], **options)
         wait_for("the process to fill its memory", lambda: "ready" in self.program.text() or self.program.ended(), 300)
         check(not self.program.ended(), self.program.text())
@@ -142,6 +146,39 @@ def weighed(case: Case, mebibytes: int) -> str:
     return f"{', '.join(told)}: with {narrow // MIB}, {wide // MIB}, {narrow // MIB}, {wide // MIB} (all is written again), {narrow // MIB} MiB for all"
 
 
+def stopped_saver(job: Job) -> int | None:
+    """Its pid, once it stands at a fault point."""
+    for place in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if ((place / "comm").read_text() == "shadowib-saver\n" and "State:\tT" in (place / "status").read_text()
+                    and str(job.directory).encode() in (place / "environ").read_bytes()):
+                return int(place.name)
+        except OSError:
+            continue  # it has ended
+    return None
+
+
+def given_back(case: Case, mebibytes: int) -> str:
+    """A saver gives memory back once it is written: the program changes it without a copy from then on."""
+    process = Ticking(case, "given", mebibytes, "4k", fault="69:stop")
+    job = process.job
+    command = subprocess.Popen([job.shadowib, "checkpoint", job.name, "--save", "forked", "--dir", str(job.directory)],
+                               env=job.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for("the saver to have written", lambda: stopped_saver(job) or command.poll() is not None, 300)
+    check(command.poll() is None, "the checkpoint has ended before its saver")
+    saver = stopped_saver(job)
+    kept = int(re.search(r"RssAnon:\s+(\d+)", pathlib.Path(f"/proc/{saver}/status").read_text())[1]) // 1024
+    os.kill(saver, signal.SIGCONT)
+    said, _ = command.communicate(timeout=300)
+    check(command.returncode == 0, said)
+    job.sets.append(said.strip().splitlines()[-1])
+    check(kept < mebibytes / 4, f"the saver has {kept} MiB behind the last page, of {mebibytes}")
+    process.finish()
+    job.restart()
+    job.finish(300)
+    return f"{kept} MiB of {mebibytes} are left behind the last page"
+
+
 def save_and_rewrite(process: Ticking) -> str:
     """Takes a checkpoint while the program writes all its memory, as often as it can. Why there is none, or nothing."""
     job = process.job
@@ -196,6 +233,7 @@ def run() -> int:
     for mebibytes in (256,) if line.quick else (1024, 4096):
         for kind in ("4k", "2m"):
             line.case(f"{mebibytes} MiB in pages of {kind}", with_room(paused, mebibytes, kind))
+    line.case("memory is given back", with_room(given_back, 256))
     line.case("memory is weighed", with_room(weighed, 128 if line.quick else 512))
     # Not in the sample: where the disk is slow, what a killed saver was writing is charged until it is written, and the kernel may
     # take the program as well.

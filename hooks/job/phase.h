@@ -24,6 +24,7 @@ enum class Phase : int {
       65,         // --save forked: all are about to have their memory copied; barriers "65.all" and, afterwards, "65"
   kClone = 66,    // this member's memory is about to be copied
   kSaver = 68,    // in the saver: it is about to write
+  kWritten = 69,  // in the saver: it has written
   kSave = 70,     // the image is written to the staging directory and synced; the result is published
   kGive = 72,     // in a keeper: a piece, or a part of one, is about to be given
   kTake = 74,     // in whoever takes or makes a piece: it is written, and about to get its name

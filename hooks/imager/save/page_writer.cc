@@ -16,7 +16,9 @@ namespace {
 
 constexpr std::uint64_t kScanBytes = 512 << 10;
 constexpr std::uint64_t kLargestGap = 2 << 20;  // between mappings that are scanned together
-constexpr std::uint32_t kNeighbours = 8;        // of a mapping, that may be of the same library
+constexpr std::uint64_t kHugePage = 2 << 20;
+constexpr std::uint64_t kLeastGiven = 16 << 20;  // smaller mappings may be of libraries, also of shadowib's
+constexpr std::uint32_t kNeighbours = 8;         // of a mapping, that may be of the same library
 
 bool is_zero_page(const std::uint8_t* page) {
   const auto* words = reinterpret_cast<const std::uint64_t*>(page);
@@ -61,6 +63,7 @@ class PageWriter {
   PageWriter& operator=(const PageWriter&) = delete;
 
   void set_base(BaseIndex* base) { base_ = base; }
+  void give_back(const std::uint64_t* needed, std::uint32_t count) { needed_ = needed, needed_count_ = count; }
 
   Status start() {
     memory_ = raw::invoke(__NR_openat, AT_FDCWD, "/proc/self/mem", O_RDONLY | O_CLOEXEC, 0);
@@ -125,7 +128,7 @@ class PageWriter {
     keep_zeros_ = false;
     source_ = memory_;
     bias_ = 0;
-    std::uint32_t at = begin;
+    std::uint32_t at = begin, judged = ~0u;
     scanner_.begin(table.mappings[begin].start, end_of(table.mappings[end - 1]));
     PageRange range;
     while (scanner_.next(&range)) {
@@ -135,12 +138,14 @@ class PageWriter {
         PageRange piece = range;
         if (piece.start < m.start) piece.start = m.start;
         if (piece.end > end_of(m)) piece.end = end_of(m);
-        mapping_ = i;
+        if (i != judged) may_go(m);
+        mapping_ = judged = i;
         // Plain readable memory is copied directly; whatever may fault is read through /proc/self/mem.
         direct_ = (m.protection & PROT_READ) != 0 && !scanner_.guards_hidden() && range.state == PageState::kContent;
         SHADOWIB_TRY(piece.state == PageState::kGuard ? guard(piece) : content(piece));
       }
     }
+    goes_ = false;
     return finish_mapping();
   }
 
@@ -289,8 +294,25 @@ class PageWriter {
         copy_pages(from, reinterpret_cast<const void*>(start), got);
       SHADOWIB_TRY(keep(start, from, got / kPage));
       start += got == 0 ? kPage : got;
+      if (goes_) let_go(start);
     }
     return {};
+  }
+
+  // Whether it is given back.
+  void may_go(const MappingRecord& m) {
+    goes_ = needed_ != nullptr && m.length >= kLeastGiven;
+    for (std::uint32_t i = 0; i < needed_count_; ++i) goes_ = goes_ && needed_[i] - m.start >= m.length;
+    gone_ = m.start;
+  }
+
+  // Of the mapping, all below is written: a page that the program changes from now on need not be copied for this
+  // process. Whole huge pages, since one that is cut is not free before its last part is.
+  void let_go(std::uint64_t end) {
+    end &= ~(kHugePage - 1);
+    if (end <= gone_) return;
+    raw::invoke(__NR_madvise, gone_, end - gone_, MADV_DONTNEED);
+    gone_ = end;
   }
 
   // Reads as far as the memory goes. Behind the end of a file there is none: nothing to save either. Content that
@@ -439,6 +461,10 @@ class PageWriter {
   BorrowedRunCoder borrowed_coder_;
   std::uint32_t borrowed_mapping_ = 0, borrowed_last_ = 0;  // of the first run, and of the last
   bool hashed_;
+  const std::uint64_t* needed_ = nullptr;  // nullptr: nothing is given back
+  std::uint32_t needed_count_ = 0;
+  bool goes_ = false;
+  std::uint64_t gone_ = 0;  // in the mapping, below
   const MappingTable* table_ = nullptr;
   PageScanner scanner_;
   long memory_ = -1, source_ = -1;  // what is read from
@@ -460,6 +486,10 @@ PageWriter* make_page_writer(Scratch* scratch, ImageWriter* writer, bool hashed)
 }
 
 void leave_out(PageWriter* pages, BaseIndex* base) { pages->set_base(base); }
+
+void give_back(PageWriter* pages, const std::uint64_t* needed, std::uint32_t count) {
+  pages->give_back(needed, count);
+}
 
 Status write_pages(PageWriter* pages, const MappingTable& table, const SharedList& shared, PagePart part) {
   Status status = pages->start();

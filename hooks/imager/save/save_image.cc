@@ -58,7 +58,7 @@ struct SaveJob {
   void* scan;           // PinnedCopies::kWorkBytes
 };
 
-constexpr int kSaverFault = 68;  // Phase::kSaver
+constexpr int kSaverFault = 68, kWrittenFault = 69;  // Phase::kSaver and Phase::kWritten
 constexpr std::size_t kPathBytes = 4096;
 constexpr std::size_t kBetweenStackBytes = 64 << 10;
 constexpr long kGetFs = 0x1003;                  // ARCH_GET_FS
@@ -230,6 +230,24 @@ Status open_as_saver(SaveJob* job, const struct stat& made) {
   return {};
 }
 
+// Addresses in memory that the saver uses while it writes, and, the first of them, until its end.
+constexpr std::uint32_t kNeeded = 8, kNeededAtEnd = 3;
+struct NeededMemory {
+  explicit NeededMemory(const SaveRequest& request)
+      : at{of(&request),
+           of(request.saver),
+           0,
+           of(request.shared),
+           of(request.file_name),
+           of(request.descriptors),
+           of(request.base_directory),
+           of(request.base_name)} {
+    raw::invoke(__NR_arch_prctl, kGetFs, &at[2]);
+  }
+  static std::uint64_t of(const void* pointer) { return reinterpret_cast<std::uint64_t>(pointer); }
+  std::uint64_t at[kNeeded];
+};
+
 // In the saver.
 Status save_as_saver(SaveJob* job) {
   Saver* saver = job->request->saver;
@@ -241,7 +259,10 @@ Status save_as_saver(SaveJob* job) {
   SHADOWIB_TRY(open_as_saver(job, made));
   saver->ready();
   SHADOWIB_TRY(fault_point(kSaverFault));
+  const NeededMemory needed(*job->request);
+  give_back(job->pages, needed.at, kNeeded);
   SHADOWIB_TRY(write_rest(job, PagePart::kCopied));
+  SHADOWIB_TRY(fault_point(kWrittenFault));
   return refuse_changed(*job->table);
 }
 
@@ -249,15 +270,12 @@ Status save_as_saver(SaveJob* job) {
 // not think of it any more, long before the memory is free. A program that runs out of memory meanwhile would be
 // ended instead of it.
 void give_memory_back(const SaveJob& job) {
-  std::uint64_t thread = 0;
-  raw::invoke(__NR_arch_prctl, kGetFs, &thread);
-  const std::uint64_t needed[] = {reinterpret_cast<std::uint64_t>(job.request),
-                                  reinterpret_cast<std::uint64_t>(job.request->saver), thread};
+  const NeededMemory needed(*job.request);
   for (std::uint32_t i = 0; i < job.table->count; ++i) {
     const MappingRecord& m = job.table->mappings[i];
     if (m.kind != MappingKind::kAnonymous || m.length < kReturned || !is_copied(*job.table, i)) continue;
     bool is_needed = false;
-    for (const std::uint64_t at : needed) is_needed = is_needed || at - m.start < m.length;
+    for (std::uint32_t k = 0; k < kNeededAtEnd; ++k) is_needed = is_needed || needed.at[k] - m.start < m.length;
     std::uint64_t step = kReturned;
     while (m.length / step > kMostReturns) step *= 2;
     for (std::uint64_t done = 0; !is_needed && done < m.length; done += step)

@@ -46,9 +46,10 @@ int parked_threads(ParkedThread* threads, int capacity) {
   return count;
 }
 
-// The saver stops here, until the program has done what the test has in mind.
-Status fault_point(int) {
-  if (::getenv("IMAGER_TEST_SAVER_STOPS") != nullptr) ::kill(::getpid(), SIGSTOP);
+// The saver stops here before it writes, until the program has done what the test has in mind.
+Status fault_point(int point) {
+  constexpr int kSaver = 68;  // hooks/job/phase.h
+  if (point == kSaver && ::getenv("IMAGER_TEST_SAVER_STOPS") != nullptr) ::kill(::getpid(), SIGSTOP);
   return {};
 }
 bool fault_no_space() { return ::getenv("IMAGER_TEST_NO_SPACE") != nullptr; }
