@@ -45,19 +45,27 @@ class ChosenJob(NearJob):
         (case.work / "ckpt").mkdir()
         hosts.mount(case.work / "ckpt")
         super().__init__(case, hosts, "auto", restarts=2)  # they go on until they are killed
+        self.saved: list[dict] = []  # members of the newest set
 
     def to_save(self) -> float:
-        """Bytes in the memory of the largest host's members."""
+        """Bytes of the largest host's images, before they are compressed: of the newest set, else as if all was in memory."""
         sizes: dict[str, int] = {}
-        for member in self.members():
-            text = pathlib.Path(f"/proc/{member.pid}/status").read_text()
-            kib = sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(("VmRSS:", "VmSwap:")))
-            sizes[self.host_of(member.pid)] = sizes.get(self.host_of(member.pid), 0) + (kib << 10)
+        for member in self.saved or [{"pid": m.pid, "bytes": self.in_memory(m.pid)} for m in self.members()]:
+            host = self.host_of(member["pid"])
+            sizes[host] = sizes.get(host, 0) + member.get("page_bytes", member["bytes"])
         return max(sizes.values())
+
+    @staticmethod
+    def in_memory(pid: int) -> int:
+        text = pathlib.Path(f"/proc/{pid}/status").read_text()
+        return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(("VmRSS:", "VmSwap:"))) << 10
 
     def try_to_save(self) -> subprocess.CompletedProcess:
         words = [self.shadowib, "checkpoint", self.name, "--dir", str(self.directory), "--timeout", "120", "--json"]
-        return subprocess.run(self.hosts.at("a", words), text=True, capture_output=True, timeout=180, env=self.environment, check=False)
+        result = subprocess.run(self.hosts.at("a", words), text=True, capture_output=True, timeout=180, env=self.environment, check=False)
+        if result.returncode == 0:
+            self.saved = json.loads(result.stdout)["members"]
+        return result
 
 
 def branches(case: Case) -> str:

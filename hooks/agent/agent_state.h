@@ -19,6 +19,9 @@ struct AgentState {
   std::atomic<Phase> phase{Phase::kNone};      // reached in the checkpoint under way
   std::atomic<std::uint64_t> last_request{0};  // number of the latest checkpoint request seen
   std::uint64_t last_status = 0;
+  // Bytes of pages of the last image beyond what the process had in memory behind it: of libraries, if a saver has
+  // read them.
+  std::uint64_t beside_memory = 0;
   static constexpr std::uint64_t kAll = ~std::uint64_t{0};
   std::uint64_t rewritten = kAll;  // bytes that the program may change beside a saver, by the last one
   // Descriptors of shadowib that the program has closed past the guard: how many, and the first number.

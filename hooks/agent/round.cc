@@ -69,6 +69,7 @@ class Round {
   Status quiesce();
   Status inspect();
   std::string set_id() const { return to_hex(request_.set_id); }
+  std::uint64_t memory_to_save();
   Status tell_host();
   Status start_keeper();
   Status open_image_directory(int* fd);
@@ -220,6 +221,12 @@ Status Round::finish_near(const Status& status) {
   return sync_near_set(request_.near, g_job.info.job, set_id());
 }
 
+// Bytes that the process has in memory, but for copies of registered memory.
+std::uint64_t Round::memory_to_save() {
+  const std::uint64_t memory = own_memory();
+  return memory - std::min(memory, saver_.copies()->room());
+}
+
 // Before the tables: the command plans copies by the hosts, and refuses before anything is written.
 Status Round::tell_host() {
   if (request_.near.empty() && !request_.chooses) return {};
@@ -229,8 +236,7 @@ Status Round::tell_host() {
     // A filter may end the process at a call that nobody has tried: then the images go where they always may.
     const bool may_look = !place_has_filter();
     const std::uint64_t mem = may_look ? std::min(free_memory(), free_space(request_.mem_place.c_str())) : 0;
-    const std::uint64_t memory = own_memory(), copies = std::min(memory, saver_.copies()->room());
-    fields["bytes"] = std::to_string(memory - copies);
+    fields["bytes"] = std::to_string(memory_to_save() + g_agent.beside_memory);
     fields["mem"] = std::to_string(mem);
     fields["disk"] = std::to_string(may_look ? free_space(request_.disk_place.c_str()) : 0);
   }
@@ -322,6 +328,7 @@ Status Round::publish_saved(const SaveResult& result, std::int64_t save_ns) {
   fields["settle_ns"] = std::to_string(settle_.settle_ns());
   fields["save_ns"] = std::to_string(save_ns);
   fields["stopped_ns"] = std::to_string(went_on_ ? pause_ns_ : monotonic_ns() - settle_.stopped_at_ns());
+  if (request_.chooses) g_agent.beside_memory = result.page_bytes - std::min(result.page_bytes, memory_to_save());
   if (!compared_.empty()) fields["compared"] = compared_;
   if (request_.forked) saver_.describe(&fields);
   if (request_.incremental) describe_packs(result, &fields);
