@@ -190,7 +190,7 @@ int survived_losses(const ParityGroup& group, const PieceDomains& domains) {
   std::set<std::string> all, lost;
   for (const auto& [file, of_file] : domains)
     if (group.row_of(file) >= 0) all.insert(of_file.begin(), of_file.end());
-  for (int count = group.losses; count >= 0; --count)
+  for (int count = std::min(group.losses, static_cast<int>(all.size())); count >= 0; --count)
     if (survives_any(group, domains, {all.begin(), all.end()}, 0, count, &lost)) return count;
   return -1;
 }

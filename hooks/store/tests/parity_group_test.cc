@@ -111,6 +111,16 @@ TEST(ParityGroup, TellsHowManyLossesItSurvives) {
   EXPECT_EQ(survived_losses(group, domains), -1);
 }
 
+TEST(ParityGroup, FewerDomainsThanLossesAreAllLostAtOnce) {
+  const ParityGroup group = group_of(2, {{30, 5}, {30}, {30}, {30}});
+  PieceDomains domains;
+  EXPECT_EQ(survived_losses(group, domains), -1);
+  for (const Piece& piece : group.pieces()) domains[piece.file] = {"rack"};
+  EXPECT_EQ(survived_losses(group, domains), 0) << "all lies in one rack";
+  domains = {{"image-3-0", {"rack3"}}, {"parity-3", {"rack3"}}};
+  EXPECT_EQ(survived_losses(group, domains), -1) << "one host of four is left";
+}
+
 TEST(ParityGroup, TravelsInMessages) {
   const ParityGroup group = group_of(2, {{100, 1}, {}, {50}, {7, 7, 7}});
   Fields fields;
