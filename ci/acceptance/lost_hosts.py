@@ -20,6 +20,7 @@ from spaces import Spaces
 HOSTS = "abcde"
 SPARE = "f"
 USAGE, NOT_FOUND = 2, 3
+SILENCE_S = 60  # how long a command that needs a keeper waits for a sign of life
 # Fault points, hooks/job/phase.h. A keeper is about to give a piece; a piece is about to get its name; what is left of lost images is known.
 GIVE, TAKE, SURVEYED = 72, 74, 290
 # Of restored members, in their order. What comes before, the first process of a pid namespace does, which cannot stop itself.
@@ -164,6 +165,23 @@ class NearJob(Job):
         words = [self.shadowib, "keeper", self.name, "--dir", str(self.directory)]
         self.everything.append(self._spawn(f"keeper-{name}", self.hosts.at(name, words), {"SHADOWIB_FAULT": fault}))
         wait_for(f"the keeper on {name}", lambda: name in json.loads(self.command("status", self.name, "--json").stdout)["keepers"], 30)
+
+    def keeper(self, name: str) -> int:
+        for pid in self.hosts.pids(name):
+            with contextlib.suppress(OSError):  # it has ended
+                if b"\0keeper\0" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+                    return pid
+        raise AssertionError(f"no keeper runs on {name}")
+
+    def redundancy(self, name: str, state: str, survives: int, silent: str, text: str) -> dict:
+        """Checks what status tells on a host of the newest set."""
+        began = time.monotonic()
+        told = json.loads(self.at(name, "status", self.name, "--json"))["redundancy"]
+        check(time.monotonic() - began < SILENCE_S / 2, f"status took {time.monotonic() - began:.1f} s")
+        expected = {"set": pathlib.Path(self.sets[-1]).name, "store": self.store, "state": state, "survives": survives, "no_answer": [*silent]}
+        check({key: told[key] for key in expected} == expected, f"status tells {told}, not {expected}")
+        check(text in self.at(name, "status", self.name), f"status does not say: {text}")
+        return told
 
     def begin_with_fault(self, name: str, words: list[str], fault: str = ""):
         """A command on host `name`. The fault is in what a restart restores, too."""
@@ -364,8 +382,16 @@ def rebuilt(case: Case, store: str) -> str:
     job = NearJob(case, hosts, store, 1)
     job.save()
     job.at("a", "verify", job.sets[-1], "--strict")
+    listed = json.loads(job.at("a", "list", "--json"))["sets"][-1]
+    check(listed["survives"] == {"hosts": 1, "per": "set", "power_failure": False}, f"list: {listed}")
+    told = job.redundancy("a", "whole", 1, "", "all copies and parities are there; it survives the loss of 1 host")
+    check((told["promised"], told["pieces"], told["missing"]) == (1, 12 if store.endswith("mirror") else 9, 0), f"status: {told}")
+    os.kill(job.keeper("c"), signal.SIGSTOP)
+    job.redundancy("a", "not known", 0, "c", "not known, since no keeper answers on c")
+    os.kill(job.keeper("c"), signal.SIGCONT)
     job.lose("b")
     job.move("b", SPARE)
+    job.redundancy("a", "not known", 0, "b", "not known, since no keeper answers on b; by the others it survives the loss of 0 hosts")
     told = job.at("a", "verify", job.sets[-1])
     check("one host only" in told or "the loss of 0 hosts now" in told, f"verify does not tell of the loss: {told}")
     job.at("a", "verify", job.sets[-1], "--strict", code=5)
@@ -375,6 +401,11 @@ def rebuilt(case: Case, store: str) -> str:
     told = job.at("a", "rebuild", job.sets[-1])
     check("survives the loss of a host" in told, told)
     job.at("a", "verify", job.sets[-1], "--strict")
+    job.redundancy("a", "whole", 1, "", "all copies and parities are there")
+    next(iter(sorted(hosts.own("c").glob("shadowib-*/*/*/member-*.img")))).unlink()
+    degraded = job.redundancy("a", "degraded", 0, "", "copies and parities are missing; it survives the loss of 0 hosts, until")
+    check(degraded["missing"] == 1, f"status: {degraded}")
+    check("1 of" in job.at("a", "rebuild", job.sets[-1]), "the image is not made again")
     check("0 of" in job.at("a", "rebuild", job.sets[-1]), "there is more to rebuild")
     hosts.lose("c")
     job.move("c", "a")

@@ -86,6 +86,7 @@ class Service {
     if (operation == "ping") return {};
     if (operation == "collect") return collect(field_number(request, "dry_run") != 0, fields);
     if (!names_set()) return Status(Code::kVersion, 0, "the request names no set");
+    if (operation == "look") return look(field_text(request, "pieces"), fields);
     if (operation == "check") return check(field_text(request, "pieces"), fields);
     if (operation == "pull") return pull(request);
     if (operation == "hash") return hash(request, fields);
@@ -126,6 +127,16 @@ class Service {
     if (status.ok()) status = peer_.send_file(fd, offset, bytes);
     ::close(fd);
     return status;
+  }
+
+  // Tells of each piece whether it is here, by its size.
+  Status look(const std::string& text, Fields* fields) {
+    std::vector<Piece> pieces;
+    SHADOWIB_TRY(decode_pieces(text, &pieces));
+    std::string& there = (*fields)["there"];
+    for (const Piece& piece : pieces)
+      if (has_piece(set_, piece)) there += (there.empty() ? "" : " ") + piece.file;
+    return {};
   }
 
   // Tells of each piece whether it is here and right.

@@ -25,6 +25,21 @@ Fields request_of(const char* operation, const NearSetId& set) {
   return {{"op", operation}, {"place", set.place}, {"set", set.set_id}};
 }
 
+// Asks about `pieces`. *names gets those in the field `field` of the reply.
+Status ask_for_names(const std::string& directory, const KeeperInfo& at, const char* operation, const NearSetId& set,
+                     const std::vector<Piece>& pieces, const char* field, std::int64_t deadline_ns,
+                     std::set<std::string>* names) {
+  std::unique_ptr<PeerConnection> peer;
+  Fields request = request_of(operation, set), reply;
+  request["pieces"] = encode_pieces(pieces);
+  names->clear();
+  SHADOWIB_TRY(of_host(at, connect_keeper(directory, set.job, at, deadline_ns, &peer)));
+  SHADOWIB_TRY(of_host(at, call(*peer, request, &reply)));
+  std::istringstream words(field_text(reply, field));
+  for (std::string word; words >> word;) names->insert(word);
+  return {};
+}
+
 Status fetch_piece(PeerConnection& peer, const std::string& directory, const NearSetId& set, const Piece& piece) {
   Fields request = request_of("get", set), reply;
   request["file"] = piece.file;
@@ -89,17 +104,14 @@ Status ask_to_pull(const std::string& directory, const KeeperInfo& at, const std
   return of_host(at, call(*peer, request, &reply));
 }
 
+Status ask_what_is_there(const std::string& directory, const KeeperInfo& at, const NearSetId& set,
+                         const std::vector<Piece>& pieces, std::int64_t deadline_ns, std::set<std::string>* there) {
+  return ask_for_names(directory, at, "look", set, pieces, "there", deadline_ns, there);
+}
+
 Status ask_what_is_good(const std::string& directory, const KeeperInfo& at, const NearSetId& set,
                         const std::vector<Piece>& pieces, std::int64_t deadline_ns, std::set<std::string>* good) {
-  std::unique_ptr<PeerConnection> peer;
-  Fields request = request_of("check", set), reply;
-  request["pieces"] = encode_pieces(pieces);
-  good->clear();
-  SHADOWIB_TRY(of_host(at, connect_keeper(directory, set.job, at, deadline_ns, &peer)));
-  SHADOWIB_TRY(of_host(at, call(*peer, request, &reply)));
-  std::istringstream words(field_text(reply, "good"));
-  for (std::string word; words >> word;) good->insert(word);
-  return {};
+  return ask_for_names(directory, at, "check", set, pieces, "good", deadline_ns, good);
 }
 
 Status ask_for_hashes(const std::string& directory, const KeeperInfo& at, const NearSetId& set,

@@ -21,6 +21,9 @@ Status fetch_pieces(const std::string& directory, const KeeperInfo& from, const 
 // Has the keeper `at` take pieces from the keeper on host `from`.
 Status ask_to_pull(const std::string& directory, const KeeperInfo& at, const std::string& from, const NearSetId& set,
                    const std::vector<Piece>& pieces, std::int64_t deadline_ns);
+// Which pieces the keeper's host has, by their sizes. Takes no longer for large pieces.
+Status ask_what_is_there(const std::string& directory, const KeeperInfo& at, const NearSetId& set,
+                         const std::vector<Piece>& pieces, std::int64_t deadline_ns, std::set<std::string>* there);
 // Which pieces the keeper's host has, whole and right.
 Status ask_what_is_good(const std::string& directory, const KeeperInfo& at, const NearSetId& set,
                         const std::vector<Piece>& pieces, std::int64_t deadline_ns, std::set<std::string>* good);

@@ -89,6 +89,14 @@ Status open_piece(const NearSetId& set, const std::string& file, int* fd, std::u
   return Status::of(Code::kCorrupt, 0, "%.250s is no file", path.c_str());
 }
 
+bool has_piece(const NearSetId& set, const Piece& piece) {
+  int fd = -1;
+  std::uint64_t bytes = 0;
+  if (!open_piece(set, piece.file, &fd, &bytes).ok()) return false;
+  ::close(fd);
+  return bytes == piece.bytes;
+}
+
 Status check_piece(const NearSetId& set, const Piece& piece) {
   const std::string path = path_of(set, piece.file);
   int fd = -1;

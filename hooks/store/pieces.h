@@ -19,6 +19,8 @@ struct NearSetId {
 // Opens a piece for reading; the descriptor is the caller's. kNotFound: it is not on this host. kPermission as
 // check_near_root() has it.
 Status open_piece(const NearSetId& set, const std::string& file, int* fd, std::uint64_t* bytes);
+// Whether a piece is here with its size. Reads no byte of it.
+bool has_piece(const NearSetId& set, const Piece& piece);
 // Reads a piece whole. kNotFound; kCorrupt: it has another size or hash.
 Status check_piece(const NearSetId& set, const Piece& piece);
 

@@ -160,15 +160,4 @@ Status decode_images(const std::string& directory, const SetManifest& manifest,
   return {};
 }
 
-int survived_losses(const SetManifest& manifest, const FileHolders& holders, const Domains& domains) {
-  PieceDomains where;
-  int least = manifest.placement.store.parities;
-  for (const auto& [file, hosts] : holders)
-    for (const std::string& host : hosts)
-      if (const auto at = domains.find(host); at != domains.end()) where[file].insert(at->second);
-  for (const ParityGroup& group : manifest.placement.groups)
-    least = std::min(least, shadowib::survived_losses(group, where));
-  return least;
-}
-
 }  // namespace shadowib::cli

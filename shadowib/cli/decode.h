@@ -26,7 +26,4 @@ Status check_available(const ParityGroup& group, const std::string& file, const 
 // A host that has failed has nothing.
 void forget_host(const std::string& host, FileHolders* holders);
 
-// How many hosts may be lost at once before an image is. -1: one is lost already.
-int survived_losses(const SetManifest& manifest, const FileHolders& holders, const Domains& domains);
-
 }  // namespace shadowib::cli

@@ -8,6 +8,7 @@
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/far_sets.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/survival.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
@@ -17,7 +18,8 @@ constexpr char kListExamples[] =
     "Examples:\n"
     "  shadowib list                        newest last\n"
     "  shadowib list --json | jq -r '.sets[-1].path'\n\n"
-    "Only committed sets are shown. The last column is `ok` if the manifest is, `only far` for a set that `restart`\n"
+    "Only committed sets are shown. Column `survives`: how many hosts may be lost for good; `all but DIR` of a set "
+    "in\nDIR. The last column is `ok` if the manifest is, `only far` for a set that `restart`\n"
     "fetches; `shadowib verify` reads the images "
     "too.\n";
 
@@ -48,6 +50,7 @@ Json set_json(const ListedSet& set) {
     json["clusters"] = Json::array();
     for (const SetFederation::Cluster& cluster : m.federation.clusters) json["clusters"].push_back(cluster.name);
   }
+  json["survives"] = survival_json(m.placement);
   if (m.placement.store.is_near()) {
     json["store"] = m.placement.store.text();
     json["near"] = near_set_path(m.placement.place, m.job, m.set_id);
@@ -103,11 +106,12 @@ int list(Common& common) {
   // Told if there is a choice: most directories have central sets only.
   const bool with_store = std::any_of(sets.begin(), sets.end(),
                                       [](const ListedSet& set) { return set.manifest.placement.store.is_near(); });
-  std::vector<std::string> columns{"set", "created", "generation", "members", "size", "backend", "manifest"};
+  std::vector<std::string> columns{"set",  "created", "generation", "members",
+                                   "size", "backend", "survives",   "manifest"};
   const bool with_clusters =
       std::any_of(sets.begin(), sets.end(), [](const ListedSet& set) { return set.manifest.cluster.has_value(); });
   if (with_clusters) columns.insert(columns.begin() + 1, {"cluster", "SN"});
-  if (with_store) columns.insert(columns.end() - 1, "store");
+  if (with_store) columns.insert(columns.end() - 2, "store");
   if (!far.empty()) columns.insert(columns.end() - 1, "far");
   Table table(columns);
   for (const ListedSet& set : sets) {
@@ -116,7 +120,7 @@ int list(Common& common) {
     all.push_back(json);
     // A set is called by its directory, which a copy may have another name than at its birth.
     std::string name = fs::path(set.manifest.path).filename();
-    std::vector<std::string> row{name, "", "", "", "", "", set.status.text()};
+    std::vector<std::string> row{name, "", "", "", "", "", "", set.status.text()};
     if (set.status.ok())
       row = {name,
              set.manifest.created,
@@ -124,9 +128,10 @@ int list(Common& common) {
              std::to_string(set.manifest.members.size()),
              human_bytes(json["bytes"].get<std::uint64_t>()),
              set.manifest.backend,
+             survival_text(set.manifest.placement),
              "ok"};
     if (with_clusters) row.insert(row.begin() + 1, {cluster_text(set.manifest), sn_text(set.manifest)});
-    if (with_store) row.insert(row.end() - 1, set.status.ok() ? set.manifest.placement.store.text() : "");
+    if (with_store) row.insert(row.end() - 2, set.status.ok() ? set.manifest.placement.store.text() : "");
     if (!far.empty()) row.insert(row.end() - 1, json["far"].empty() ? "" : "yes");
     table.add(row);
   }
@@ -138,10 +143,11 @@ int list(Common& common) {
                                  std::to_string(set["members"].get<std::uint64_t>()),
                                  human_bytes(set["bytes"].get<std::uint64_t>()),
                                  "",
+                                 "",
                                  "yes",
                                  "only far"};
     if (with_clusters) row.insert(row.begin() + 1, {"", ""});
-    if (with_store) row.insert(row.end() - 2, "");
+    if (with_store) row.insert(row.end() - 3, "");
     table.add(row);
   }
   if (common.json)

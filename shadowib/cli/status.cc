@@ -12,6 +12,7 @@
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/portable_job.h"
+#include "shadowib/cli/redundancy.h"
 #include "shadowib/cli/store_options.h"
 #include "shadowib/cli/watch.h"
 
@@ -231,6 +232,8 @@ Status show_job(const StatusArguments& arguments, const std::string& job, Json* 
   for (const MemberStatus& member : members) (*json)["members"].push_back(member_json(member));
   SHADOWIB_TRY(add_guests(common, job, exchange, json));
   SHADOWIB_TRY(add_store(common.directory, job, json));
+  if (const Json redundancy = look_at_redundancy(common.directory, job); !redundancy.is_null())
+    (*json)["redundancy"] = redundancy;
   SHADOWIB_TRY(add_far(common.directory, job, json));
   FederationView federation;
   SHADOWIB_TRY(add_clusters(common, job, exchange, members, &federation, json));
@@ -240,6 +243,7 @@ Status show_job(const StatusArguments& arguments, const std::string& job, Json* 
               : job_in_use(common.directory, job, &who) ? "no member yet"
                                                         : "not alive");
   print_store(*json);
+  if (json->contains("redundancy")) print_redundancy((*json)["redundancy"]);
   print_far(*json);
   print_clusters(federation);
   print_members(members);

@@ -15,6 +15,7 @@
 #include "shadowib/cli/keepers.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
+#include "shadowib/cli/survival.h"
 
 namespace shadowib::cli {
 namespace {

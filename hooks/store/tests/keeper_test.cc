@@ -110,7 +110,15 @@ TEST_F(KeeperTest, GivesAndChecksPiecesAndDropsSets) {
   save(here_, content_.substr(1) + "x");
   ASSERT_TRUE(ask_what_is_good(directory(), keeper_, here_, {piece_}, soon(), &good).ok());
   EXPECT_TRUE(good.empty()) << "a piece with another hash counts as lost";
+  // A look is at sizes alone.
+  ASSERT_TRUE(ask_what_is_there(directory(), keeper_, here_, {piece_}, soon(), &good).ok());
+  EXPECT_EQ(good, std::set<std::string>{piece_.file});
+  save(here_, content_.substr(1));
+  ASSERT_TRUE(ask_what_is_there(directory(), keeper_, here_, {piece_}, soon(), &good).ok());
+  EXPECT_TRUE(good.empty());
   ASSERT_TRUE(ask_to_drop(directory(), keeper_, here_, soon()).ok());
+  ASSERT_TRUE(ask_what_is_there(directory(), keeper_, here_, {piece_}, soon(), &good).ok());
+  EXPECT_TRUE(good.empty());
   EXPECT_FALSE(fs::exists(near_root(here_.place) + "/job"));
 }
 

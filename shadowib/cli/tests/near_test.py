@@ -42,6 +42,16 @@ with open(sys.argv[1] + ".told", "w") as told:
 """
 
 
+def column(table, name):
+    """The cells of a printed table below a name."""
+    header, *lines = table.splitlines()
+    start = header.index(name)
+    end = start + len(name)
+    while end < len(header) and header[end] == " ":
+        end += 1
+    return [line[start:end if end < len(header) else None].strip() for line in lines]
+
+
 def in_memory(path):
     out = subprocess.run(["stat", "-f", "-c", "%T", path], capture_output=True, text=True, check=True).stdout.strip()
     return out in ("tmpfs", "ramfs")
@@ -128,6 +138,8 @@ class Near(unittest.TestCase):
         self.assertEqual(list((self.dir / "sets").glob("*/*.img")), [])
         listed = json.loads(self.shadowib("list", "--json").stdout)["sets"]
         self.assertEqual([s["store"] for s in listed], [store, store])
+        self.assertEqual(listed[0]["survives"], {"hosts": 0, "per": "set", "power_failure": store.startswith("disk")})
+        self.assertNotIn("redundancy", status)
         self.assertTrue(json.loads(self.shadowib("verify", "demo", "--json").stdout)["ok"])
         (self.top / "demo").write_text("a program has the job's name")
         self.assertEqual(json.loads(self.shadowib("inspect", "demo", "--json").stdout)["store"], store)
@@ -288,6 +300,10 @@ class Near(unittest.TestCase):
             self.checkpoint("--keep", 1, *near)
         names = [s["name"] for s in json.loads(self.shadowib("list", "--json").stdout)["sets"]]
         self.assertEqual(names, ["demo.0001", "demo.0003"])
+        table = self.shadowib("list").stdout
+        self.assertEqual(column(table, "survives"), ["all but DIR", "0 hosts"])
+        self.assertEqual(column(table, "store"), ["central", "mem:single"])
+        self.assertEqual(column(table, "manifest"), ["ok", "ok"])
         self.assertEqual(len(self.images("mem")), 1)
         self.checkpoint("--keep", 1, "--store", "central")
         names = [s["name"] for s in json.loads(self.shadowib("list", "--json").stdout)["sets"]]
