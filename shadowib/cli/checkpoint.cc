@@ -30,6 +30,7 @@
 #include "shadowib/cli/sets.h"
 #include "shadowib/cli/store_options.h"
 #include "shadowib/cli/store_rates.h"
+#include "shadowib/cli/wait_option.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
@@ -42,7 +43,8 @@ struct CheckpointArguments {
   bool kill = false, incremental = false;
   double timeout_s = 60;
   unsigned keep = 0;
-  std::string metrics, save, compress;
+  std::string metrics, save, compress, wait;
+  bool waits_for_far() const { return wait == kWaitFar; }
   StoreOptions store;
   FarOptions far;
 };
@@ -52,6 +54,7 @@ constexpr char kCheckpointExamples[] =
     "  shadowib checkpoint demo             the job goes on afterwards\n"
     "  shadowib checkpoint                  the only job alive in --dir\n"
     "  shadowib checkpoint demo --store mem:single   images stay in the memory of the job's hosts\n"
+    "  shadowib checkpoint demo --far dir:/archive --wait far   return when the set is there, too\n"
     "  shadowib checkpoint demo --cluster east       that cluster of a federation, while the others go on\n"
     "  set=$(shadowib checkpoint demo --kill | tail -n 1) && shadowib restart \"$set\"\n\n"
     "The last line of standard output is the path of the set. Nothing of a checkpoint that fails is left, and the "
@@ -279,14 +282,16 @@ bool in_program_session(const CheckpointReport& report) {
 }
 
 // A set that is due goes to the far place. The hosts may be taken away after --kill, so the command waits for it. The
-// set is committed: a flush that fails is told, and no failure.
-void flush_after(const CheckpointArguments& arguments, const FarSettings& settings, const CheckpointReport& report) {
+// set is committed: a flush that fails is told, and is no failure but with --wait far.
+Status flush_after(const CheckpointArguments& arguments, const FarSettings& settings,
+                   const CheckpointReport& report) {
   const std::string& directory = arguments.common.directory;
-  if (!settings.is_due(report.number)) return;
+  if (arguments.waits_for_far()) return flush_and_wait(directory, report.set_path, settings);
+  if (!settings.is_due(report.number)) return {};
   // Options that are given are for this set alone.
   const bool given = !arguments.far.far.empty() || !arguments.far.flush.empty();
   Status status;
-  if (arguments.kill) {
+  if (arguments.kill && arguments.wait != kWaitNear) {
     FarSettings alone = settings;
     alone.from = report.number;
     status = flush_due(directory, report.job, alone, true);
@@ -303,6 +308,7 @@ void flush_after(const CheckpointArguments& arguments, const FarSettings& settin
   }
   if (!status.ok())
     std::fprintf(stderr, "shadowib: the set is not in %s: %s\n", settings.spec.text().c_str(), status.text());
+  return {};
 }
 
 // With --kill this says that the job has ended, so members hear of it next.
@@ -322,14 +328,17 @@ void note_no_end(const CheckpointOptions& options, const CheckpointReport& repor
 }
 
 // Follows each commit, and may take long. With --kill it comes before the members end: a restarted job's command,
-// started by a member, ends with the members' pid namespace. It may be broken off, and then the job goes on.
-void follow_commit(const CheckpointArguments& arguments, const CheckpointOptions& options, const FarSettings& far,
-                   const CheckpointReport& report) {
+// started by a member, ends with the members' pid namespace. It may be broken off, and then the job goes on. Returns
+// what --wait far has waited for.
+Status follow_commit(const CheckpointArguments& arguments, const CheckpointOptions& options, const FarSettings& far,
+                     const CheckpointReport& report) {
+  Status flushed;
   if (options.choice) note_rates(options, report);
-  if (!report.cluster) flush_after(arguments, far, report);
+  if (!report.cluster) flushed = flush_after(arguments, far, report);
   // The new set is what counts: that an old one stays is told, and no failure.
   if (Status s = remove_old_sets(arguments.common, options.job, report.cluster.has_value(), arguments.keep); !s.ok())
     std::fprintf(stderr, "shadowib: --keep %u: %s\n", arguments.keep, s.text());
+  return flushed;
 }
 
 // A CLC does not do all that a checkpoint of the whole job does. Without --cluster anything goes.
@@ -349,13 +358,15 @@ Status judge_clc(const CheckpointArguments& arguments, const CheckpointOptions& 
   if (arguments.far.given())
     return Status(Code::kUsage, EINVAL,
                   "a checkpoint of one cluster goes to no far place: leave out --far and --flush");
+  if (arguments.waits_for_far())
+    return Status(Code::kUsage, EINVAL, "a checkpoint of one cluster goes to no far place: leave out --wait");
   return {};
 }
 
 // Portable images are written by the programs themselves, into DIR.
 Status judge_portable(const CheckpointArguments& arguments) {
   if (arguments.cluster.empty() && !arguments.incremental && arguments.save.empty() && arguments.compress.empty() &&
-      !arguments.store.given() && !arguments.far.given())
+      !arguments.store.given() && !arguments.far.given() && !arguments.waits_for_far())
     return {};
   return Status(Code::kUsage, EINVAL,
                 "a job of portable programs is saved with --kill, --timeout, --keep and --metrics only");
@@ -377,7 +388,7 @@ int checkpoint_portable(const CheckpointArguments& arguments, CheckpointOptions&
   portable.committed = [&](const CheckpointReport& committed) {
     took_ns = monotonic_ns() - began_ns;
     if (!options.kill) note_commit(arguments, options, committed, took_ns);
-    follow_commit(arguments, options, nowhere, committed);
+    (void)follow_commit(arguments, options, nowhere, committed).ok();  // it goes to no far place
   };
   portable.at_kill = [&](const CheckpointReport& committed) { note_commit(arguments, options, committed, took_ns); };
   CheckpointReport report;
@@ -391,6 +402,25 @@ int checkpoint_portable(const CheckpointArguments& arguments, CheckpointOptions&
   else
     std::printf("%s\n", report.set_path.c_str());
   return 0;
+}
+
+// The set is told in any case: it stays. `flushed`: what --wait far has waited for.
+int tell(const CheckpointArguments& arguments, const CheckpointReport& report, const FarSettings& far,
+         const Status& flushed) {
+  if (!arguments.common.json) {
+    print_report(report);
+    return flushed.ok() ? 0 : fail(arguments.common, flushed);
+  }
+  Json json = report_json(report);
+  if (!flushed.ok()) {
+    json["error"] = flushed.text();
+    json["code"] = static_cast<int>(flushed.code());
+    std::fprintf(stderr, "shadowib: %s\n", flushed.text());
+  } else if (arguments.waits_for_far()) {
+    json["far"] = far.spec.text();
+  }
+  print_json(json);
+  return static_cast<int>(flushed.code());
 }
 
 int checkpoint(CheckpointArguments& arguments) {
@@ -412,6 +442,8 @@ int checkpoint(CheckpointArguments& arguments) {
   if (Status s = choose_far(arguments.far, common.directory, options.job, &far); !s.ok()) return fail(common, s);
   if (!arguments.far.far.empty())
     if (Status s = far.open()->check(); !s.ok()) return fail(common, s);
+  if (arguments.waits_for_far())
+    if (Status s = judge_wait_far(common.directory, options.job, far); !s.ok()) return fail(common, s);
   options.keepers = far.known && far.every > 0;
   if (Status s = choose_save(arguments.save, !options.store.is_near() && !options.choice, &options.save); !s.ok())
     return fail(common, s);
@@ -423,7 +455,7 @@ int checkpoint(CheckpointArguments& arguments) {
   options.kill = arguments.kill;
   options.timeout_ms = static_cast<int>(arguments.timeout_s * 1000);
   CheckpointReport report;
-  Status status;
+  Status status, flushed;
   const std::int64_t began_ns = monotonic_ns();
   std::int64_t until_commit_ns = 0;
   bool says_end = false;  // the history
@@ -433,7 +465,7 @@ int checkpoint(CheckpointArguments& arguments) {
     options.before_kill = [&](const CheckpointReport& committed) {
       watcher.reset();  // or it would draw over what follows
       until_commit_ns = monotonic_ns() - began_ns;
-      follow_commit(arguments, options, far, committed);
+      flushed = follow_commit(arguments, options, far, committed);
     };
     options.at_kill = [&](const CheckpointReport& committed) {
       note_commit(arguments, options, committed, until_commit_ns);
@@ -458,13 +490,9 @@ int checkpoint(CheckpointArguments& arguments) {
   }
   if (!options.kill) {
     note_commit(arguments, options, report, took_ns);
-    follow_commit(arguments, options, far, report);
+    flushed = follow_commit(arguments, options, far, report);
   }
-  if (common.json)
-    print_json(report_json(report));
-  else
-    print_report(report);
-  return 0;
+  return tell(arguments, report, far, flushed);
 }
 
 }  // namespace
@@ -494,6 +522,7 @@ void add_checkpoint(Command& program) {
   add_compress_option(command, &arguments->compress);
   add_store_options(command, &arguments->store);
   add_far_options(command, &arguments->far, true);
+  add_wait_option(command, &arguments->wait);
   add_common(command, &arguments->common);
   command->footer(kCheckpointExamples);
   command->callback([arguments] { return checkpoint(*arguments); });

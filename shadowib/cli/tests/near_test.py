@@ -42,6 +42,18 @@ with open(sys.argv[1] + ".told", "w") as told:
 """
 
 
+# A far place; puts wait while there is a file HOLD.
+FAR = """#!/bin/sh
+name=$(dirname "$0")/$(echo "$2" | tr / _)
+case $1 in
+  put) cat >"$name.part"; while [ -e "$(dirname "$0")/HOLD" ]; do sleep 0.02; done; mv "$name.part" "$name" ;;
+  get) cat "$name" ;;
+  stat) if [ -e "$name" ]; then stat -c %s "$name"; else echo absent; fi ;;
+  rm) rm -f "$name" ;;
+esac
+"""
+
+
 def column(table, name):
     """The cells of a printed table below a name."""
     header, *lines = table.splitlines()
@@ -317,6 +329,60 @@ class Near(unittest.TestCase):
         self.assertEqual(pathlib.Path(kept["near"]).parents[2], self.memory)
         self.env["SHADOWIB_NEAR"] = str(self.memory)
         self.assertEqual(pathlib.Path(self.checkpoint("--store", "mem:single")["near"]).parents[2], self.memory)
+
+    def far(self):
+        """A far place behind a command, and what it has."""
+        place = self.top / "far"
+        place.mkdir()
+        (place / "command").write_text(FAR)
+        (place / "command").chmod(0o755)
+        return place, f"exec:{place}/command", lambda: sorted(p.name.split("_")[-1] for p in place.glob("demo_*_*"))
+
+    def test_waits_for_the_far_place_or_not(self):
+        place, far, there = self.far()
+        job = self.start_job("--far", far)
+        whole = ["manifest.json", "manifest.xxh3", "member-0.img"]
+        saved = self.checkpoint("--wait", "far")
+        self.assertEqual((there(), saved["far"]), (whole, far))
+        (place / "HOLD").touch()
+        saved = self.checkpoint("--wait", "near")
+        self.assertNotIn("far", saved)
+        self.assertNotEqual(there(), sorted(2 * whole))
+        saved = self.checkpoint("--kill", "--wait", "near")
+        self.assertEqual(job.wait(TIMEOUT_S), -9)
+        self.assertNotEqual(there(), sorted(3 * whole))
+        (place / "HOLD").unlink()
+        self.wait_for(lambda: there() == sorted(3 * whole))
+
+    def test_a_set_that_does_not_get_to_the_far_place_stays(self):
+        """The exit code and the words are those of flush."""
+        place, far, there = self.far()
+        job = self.start_job()
+        (place / "command").write_text("#!/bin/sh\necho no such bucket >&2\nexit 78\n")
+        told = self.shadowib("checkpoint", "demo", "--far", far, "--wait", "far", code=6)
+        self.assertEqual(told.stdout.splitlines()[-1], str(self.dir / "sets" / "demo.0001"))
+        for words in ("demo.0001 is committed and stays, but is not in exec:", "exit code 78: no such bucket"):
+            self.assertIn(words, told.stderr)
+        self.assertIn("exit code 78: no such bucket", self.shadowib("flush", "demo", "--wait", "--far", far, code=6).stderr)
+        saved = self.checkpoint("--kill", "--far", far, "--wait", "far", code=6)
+        self.assertEqual((saved["number"], saved["code"]), (2, 6))
+        self.assertIn("is committed and stays", saved["error"])
+        self.assertEqual(job.wait(TIMEOUT_S), -9)
+        self.assertEqual(len(json.loads(self.shadowib("list", "--json").stdout)["sets"]), 2)
+        self.assertEqual(there(), [])
+
+    def test_a_wait_for_what_will_not_be_flushed_is_refused(self):
+        _, far, there = self.far()
+        job = self.start_job()
+        for words, text in (((), "has no far place; name one with --far"), (("--far", far, "--flush", "none"), "give --flush all"),
+                            (("--far", far, "--flush", 2), "the next set, demo.0001, is not one that is flushed (--flush 2); give --flush all")):
+            self.assertIn(text, self.checkpoint("--wait", "far", *words, code=2)["error"])
+        self.await_counts(job, 3)
+        self.assertFalse((self.dir / "sets").exists() and list((self.dir / "sets").iterdir()))
+        self.checkpoint()
+        self.checkpoint("--wait", "far", "--far", far, "--flush", 2)
+        self.assertIn("manifest.json", there())
+        self.assertIn("leave out --wait", self.checkpoint("--cluster", "east", "--wait", "far", "--store", "central", code=2)["error"])
 
     def test_gc_takes_what_a_dead_command_left_and_nothing_of_others(self):
         self.env["SHADOWIB_FAULT"] = "220:crash"
