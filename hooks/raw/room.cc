@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "hooks/raw/proc.h"
 
@@ -61,34 +62,56 @@ std::uint64_t kib_of(std::string_view text, const char* name) {
   return info_field(text, name, &value) ? parse_number(value, 10) << 10 : 0;
 }
 
-}  // namespace
+std::uint64_t of_meminfo(const char* name) {
+  std::string text;
+  return read_proc_file("/proc/meminfo", &text) == 0 ? kib_of(text, name) : 0;
+}
 
-std::uint64_t cgroup_room(int version, const std::string& root, std::string path) {
-  const Names& names = kNames[version - 1];
-  std::uint64_t room = kNoLimit;
-  for (;;) {
-    const std::string group = root + path;
-    const std::uint64_t limit = number_of(group + names.limit), taken = number_of(group + names.taken);
-    if (limit != kNoLimit && taken != kNoLimit) {
-      const std::uint64_t held = taken - std::min(taken, idle_cache(group, names.idle));
-      room = std::min(room, limit - std::min(limit, held));
-    }
+// The least that `number` gives for the group `path` and those above it.
+template <typename Number>
+std::uint64_t least_of(const std::string& root, std::string path, const Number& number) {
+  for (std::uint64_t least = kNoLimit;;) {
+    least = std::min(least, number(root + path));
     const std::size_t slash = path.rfind('/');
-    if (slash == std::string::npos || path.empty()) return room;
+    if (slash == std::string::npos || path.empty()) return least;
     path.resize(slash);
   }
 }
 
-std::uint64_t free_memory() {
-  std::string text;
-  if (read_proc_file("/proc/meminfo", &text) != 0) return 0;
-  std::uint64_t free = kib_of(text, "MemAvailable");
-  if (read_proc_file("/proc/self/cgroup", &text) != 0) return free;
-  std::string path;
-  if (own_group(text, 2, &path)) free = std::min(free, cgroup_room(2, "/sys/fs/cgroup", path));
-  if (own_group(text, 1, &path)) free = std::min(free, cgroup_room(1, "/sys/fs/cgroup/memory", path));
-  return free;
+std::uint64_t least_of_own_groups(std::uint64_t (*of_group)(int, const std::string&, std::string)) {
+  std::string text, path;
+  std::uint64_t least = kNoLimit;
+  if (read_proc_file("/proc/self/cgroup", &text) != 0) return least;
+  if (own_group(text, 2, &path)) least = std::min(least, of_group(2, "/sys/fs/cgroup", path));
+  if (own_group(text, 1, &path)) least = std::min(least, of_group(1, "/sys/fs/cgroup/memory", path));
+  return least;
 }
+
+}  // namespace
+
+std::uint64_t cgroup_room(int version, const std::string& root, std::string path) {
+  const Names& names = kNames[version - 1];
+  return least_of(root, std::move(path), [&names](const std::string& group) {
+    const std::uint64_t limit = number_of(group + names.limit), taken = number_of(group + names.taken);
+    if (limit == kNoLimit || taken == kNoLimit) return kNoLimit;
+    const std::uint64_t held = taken - std::min(taken, idle_cache(group, names.idle));
+    return limit - std::min(limit, held);
+  });
+}
+
+std::uint64_t cgroup_limit(int version, const std::string& root, std::string path) {
+  const Names& names = kNames[version - 1];
+  return least_of(root, std::move(path),
+                  [&names](const std::string& group) { return number_of(group + names.limit); });
+}
+
+std::uint64_t memory_limit() { return least_of_own_groups(cgroup_limit); }
+
+std::uint64_t host_memory() { return of_meminfo("MemTotal"); }
+
+std::uint64_t host_memory_available() { return of_meminfo("MemAvailable"); }
+
+std::uint64_t free_memory() { return std::min(host_memory_available(), least_of_own_groups(cgroup_room)); }
 
 std::uint64_t free_space(const char* path) {
   struct statfs info {};

@@ -14,6 +14,14 @@ std::uint64_t free_memory();
 // mounted at `root`. Page cache that nobody uses does not count as taken. ~0 where none has a limit.
 std::uint64_t cgroup_room(int version, const std::string& root, std::string path);
 
+// The least limit of such a group and those above it. ~0 where none has one.
+std::uint64_t cgroup_limit(int version, const std::string& root, std::string path);
+// The limit of this process's cgroups. ~0: none.
+std::uint64_t memory_limit();
+// MemTotal and MemAvailable. 0 if /proc is not there.
+std::uint64_t host_memory();
+std::uint64_t host_memory_available();
+
 // Bytes that a user may still write below a path. 0 if it is not there. Not under a filter of system calls.
 std::uint64_t free_space(const char* path);
 

@@ -60,9 +60,20 @@ TEST_F(RoomTest, WithoutALimitThereIsNone) {
   EXPECT_EQ(cgroup_room(2, root_ + "/nowhere", "/job"), ~std::uint64_t{0});
 }
 
+TEST_F(RoomTest, TheLeastLimitCounts) {
+  group("/job", "1000", 300, 0);
+  group("/job/step", "max", 200, 0);
+  EXPECT_EQ(cgroup_limit(2, root_, "/job/step"), 1000u);
+  group("/job/step", "600", 200, 0);
+  EXPECT_EQ(cgroup_limit(2, root_, "/job/step"), 600u);
+  EXPECT_EQ(cgroup_limit(2, root_, ""), ~std::uint64_t{0});
+}
+
 TEST_F(RoomTest, ThisMachineHasSome) {
   EXPECT_GT(free_memory(), 0u);
   EXPECT_LT(free_memory(), std::uint64_t{1} << 60);
+  EXPECT_GT(host_memory_available(), 0u);
+  EXPECT_GT(host_memory(), host_memory_available());
   EXPECT_GT(free_space(root_.c_str()), 0u);
   EXPECT_EQ(free_space((root_ + "/nowhere").c_str()), 0u);
 }

@@ -2,10 +2,12 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <cerrno>
 #include <filesystem>
 
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/doctor_set.h"
+#include "shadowib/cli/doctor_store.h"
 #include "shadowib/cli/libraries.h"
 #include "shadowib/cli/machine.h"
 #include "shadowib/cli/network.h"
@@ -17,6 +19,7 @@ namespace {
 struct DoctorArguments {
   Common common;
   std::vector<std::string> sets, programs;
+  StoreOptions store;
   bool brief = false;
 };
 
@@ -26,10 +29,11 @@ constexpr char kDoctorExamples[] =
     "  shadowib doctor --brief              only what asks for attention\n"
     "  shadowib doctor --dir /scratch/ckpt  is that place good for sets?\n"
     "  shadowib doctor --set demo.0003      could it be restarted here?\n"
+    "  shadowib doctor --store mem:mirror   could this host take images of that store?\n"
     "  shadowib doctor --program ./app      can that program be run under shadowib?\n\n"
     "Each line says ok, note (works, with a limit), missing or refused, with a remedy below. Exit code 9 if "
     "anything\n"
-    "is missing, else 4 if a set or a program would be refused.\n";
+    "is missing, else 4 if a set, a program or a store would be refused.\n";
 
 // The library itself behind a name: "libibverbs.so.1" -> ".../libibverbs.so.1.14.44.0", which tells its version.
 std::string file_behind(void* handle, const std::string& name) {
@@ -108,6 +112,11 @@ class Report {
 int doctor(DoctorArguments& arguments) {
   Common& common = arguments.common;
   if (Status s = resolve(&common); !s.ok()) return fail(common, s);
+  Findings of_store;
+  if (arguments.store.store.empty() && !arguments.store.near.empty())
+    return fail(common, Status(Code::kUsage, EINVAL, "--near goes with --store: name the store, too"));
+  if (!arguments.store.store.empty())
+    if (Status s = examine_store(arguments.store, common, &of_store); !s.ok()) return fail(common, s);
   Report report(common.json, arguments.brief);
   const Places places;
   for (const Findings& part :
@@ -115,6 +124,7 @@ int doctor(DoctorArguments& arguments) {
         examine_devices(places), examine_transports(environment("IB2TCP_TRANSPORT")),
         Findings{examine_network(environment("IB2TCP_NETWORK"))}})
     report.add("", part);
+  if (!arguments.store.store.empty()) report.add("store " + arguments.store.store, of_store);
   for (const std::string& set : arguments.sets) report.add("set " + set, examine_set(common, set));
   for (const std::string& program : arguments.programs) report.add("program " + program, examine_program(program));
   return report.finish();
@@ -134,6 +144,17 @@ void add_doctor(Command& program) {
       ->add_option("--program", arguments->programs,
                    "A program to judge: whether it can be run under shadowib, and uses an adapter past libibverbs")
       ->type_name("FILE");
+  command
+      ->add_option("--store", arguments->store.store,
+                   "A store to judge, as --store of run takes it: whether this host could\ntake its images")
+      ->not_empty("a store")
+      ->type_name("STORE");
+  command
+      ->add_option("--near", arguments->store.near,
+                   "The directory for its images; default $SHADOWIB_NEAR, else /dev/shm\nfor mem: and /var/tmp for "
+                   "disk:. With auto, one for what it lies on")
+      ->not_empty("a directory")
+      ->type_name("PLACE");
   command->add_flag("--brief", arguments->brief, "Only what is not ok, and how many things are");
   add_common(command, &arguments->common);
   command->footer(kDoctorExamples);

@@ -1,9 +1,12 @@
 // The offers of this machine, found out by looking and by trying in child processes. Used by `shadowib doctor`.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "hooks/store/store_spec.h"
 
 namespace shadowib::cli {
 
@@ -11,7 +14,7 @@ enum class Verdict {
   kOk,
   kNote,     // works, with a limit
   kMissing,  // something the machine should offer
-  kRefused,  // a set or a program that shadowib would not take as things are
+  kRefused,  // a set, a program or a store that shadowib would not take as things are
 };
 
 struct Finding {
@@ -71,6 +74,19 @@ Findings examine_storage(const std::string& directory, const std::string& exchan
 std::string file_system_name(unsigned long type);
 bool is_network_file_system(unsigned long type);
 Finding judge_directory(const std::string& directory, unsigned long file_system, unsigned long long free_bytes);
+
+// The place for near images of `spec`: what check_near_place() looks at, writing, and room. `automatic`: it is one of
+// --store auto, which does without it. Leaves nothing behind.
+Finding examine_near_place(const StoreSpec& spec, const std::string& place, bool automatic);
+struct HostMemory {
+  std::uint64_t total = 0, free = 0, limit = 0;  // bytes; ~0: no limit
+};
+Finding judge_near_memory(const HostMemory& memory);
+// Whether systemd-logind empties /dev/shm behind its users (logind.conf(5)). Nothing unless images of this user would
+// go. `root`: "", and for tests the directory that stands for /. `place` has no links.
+Findings examine_remove_ipc(const std::string& root, const std::string& place, unsigned uid, const std::string& user);
+// The hosts that copies and parities need.
+Findings judge_hosts_for(const StoreSpec& spec);
 
 // Whether a program, and the libraries it names, use an adapter past libibverbs (direct verbs).
 Findings examine_program(const std::string& path);

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "hooks/job/near_directory.h"
 #include "shadowib/cli/direct_verbs.h"
 #include "shadowib/cli/elf_file.h"
 
@@ -169,6 +170,77 @@ TEST(Directory, FileSystemsAndRoom) {
   EXPECT_FINDING(Findings{judge_directory("/d", 0x6969, kMuch)}, "checkpoint directory", kNote, "nfs");
   EXPECT_FINDING(Findings{judge_directory("/d", 0x01021994, kMuch)}, "checkpoint directory", kNote, "tmpfs");
   EXPECT_EQ(file_system_name(0x1234), "file system 0x1234");
+}
+
+TEST_F(Machine, APlaceForNearImages) {
+  StoreSpec mem, disk;
+  ASSERT_TRUE(parse_store("mem:mirror", &mem).ok() && parse_store("disk:single", &disk).ok());
+  char name[] = "/dev/shm/shadowib-machine-XXXXXX";
+  const std::string shm = ::mkdtemp(name);
+  const Finding fine = examine_near_place(mem, shm, false);
+  EXPECT_NE(fine.detail.find(shm + ", tmpfs, "), std::string::npos) << fine.detail;
+  EXPECT_NE(fine.verdict, Verdict::kRefused);
+  EXPECT_TRUE(fs::is_empty(shm));
+  EXPECT_FINDING(Findings{examine_near_place(disk, shm, false)}, "place", kRefused, "lies in memory");
+  EXPECT_FINDING(Findings{examine_near_place(disk, shm, true)}, "place on disk", kNote, "auto does without it");
+  EXPECT_FINDING(Findings{examine_near_place(mem, shm + "/nothing", false)}, "place", kRefused, "No such file");
+  fs::create_symlink(top_, near_root(shm));
+  EXPECT_FINDING(Findings{examine_near_place(mem, shm, false)}, "place", kRefused, "is a link");
+  EXPECT_FINDING(Findings{examine_near_place(mem, shm, true)}, "place in memory", kRefused, "is a link");
+  EXPECT_TRUE(fs::is_symlink(near_root(shm))) << "what was there stays";
+  fs::remove_all(shm);
+}
+
+TEST(NearMemory, LimitsOfCgroups) {
+  constexpr std::uint64_t kGiB = 1ull << 30, kNone = ~std::uint64_t{0};
+  EXPECT_FINDING(Findings{judge_near_memory({64 * kGiB, 48 * kGiB, kNone})}, "memory", kOk,
+                 "48.0 GiB free of 64.0 GiB, no limit");
+  EXPECT_FINDING(Findings{judge_near_memory({64 * kGiB, 6 * kGiB, 8 * kGiB})}, "memory", kNote, "allows 8.0 GiB");
+  EXPECT_FINDING(Findings{judge_near_memory({64 * kGiB, 48 * kGiB, 64 * kGiB})}, "memory", kOk, "no limit");
+  EXPECT_FINDING(Findings{judge_near_memory({64 * kGiB, kGiB / 2, kNone})}, "memory", kNote, "512.0 MiB free");
+}
+
+TEST(NearMemory, HostsOfASet) {
+  const auto judge = [](const char* text) {
+    StoreSpec spec;
+    EXPECT_TRUE(parse_store(text, &spec).ok());
+    return judge_hosts_for(spec);
+  };
+  EXPECT_TRUE(judge("mem:single").empty());
+  EXPECT_FINDING(judge("mem:mirror"), "hosts", kNote, "on 2 hosts of different failure domains");
+  EXPECT_FINDING(judge("disk:xor"), "hosts", kNote, "on 2 hosts");
+  EXPECT_FINDING(judge("disk:rs:3"), "hosts", kNote, "on 4 hosts");
+}
+
+TEST_F(Machine, LogindThatEmptiesSharedMemory) {
+  const auto judge = [this](const char* place = "/dev/shm", unsigned uid = 1000) {
+    return examine_remove_ipc(top_, place, uid, "ada");
+  };
+  EXPECT_TRUE(judge().empty()) << "nothing without systemd-logind";
+  put("/run/systemd/system/x", "");
+  EXPECT_TRUE(judge().empty()) << "nor without logind";
+  put("/run/systemd/users/x", "");
+  EXPECT_FINDING(judge(), "RemoveIPC", kNote, "yes, by default");
+  EXPECT_FINDING(judge("/dev/shm/below"), "RemoveIPC", kNote, "yes, by default");
+  EXPECT_TRUE(judge("/dev/shmem").empty());
+  EXPECT_TRUE(judge("/mnt/tmpfs").empty());
+  EXPECT_TRUE(judge("/dev/shm", 0).empty());
+  EXPECT_TRUE(judge("/dev/shm", 999).empty());
+  put("/usr/lib/systemd/logind.conf", "[Login]\nRemoveIPC=no\n");
+  EXPECT_FINDING(judge(), "RemoveIPC", kOk, "no, by ");
+  put("/etc/systemd/logind.conf", "# RemoveIPC=no\n[Login]\n#RemoveIPC=no\n[Other]\nRemoveIPC=no\n");
+  EXPECT_FINDING(judge(), "RemoveIPC", kNote, "yes, by default");
+  put("/usr/lib/systemd/logind.conf.d/50-vendor.conf", "[Login]\nRemoveIPC = off\n");
+  EXPECT_FINDING(judge(), "RemoveIPC", kOk, "50-vendor.conf");
+  put("/etc/systemd/logind.conf.d/40-site.conf", "[Login]\nRemoveIPC=yes\n");
+  EXPECT_FINDING(judge(), "RemoveIPC", kOk, "50-vendor.conf");
+  put("/run/systemd/logind.conf.d/60-site.conf", "[Login]\nRemoveIPC=True\nRemoveIPC=nonsense\n");
+  EXPECT_FINDING(judge(), "RemoveIPC", kNote, "60-site.conf");
+  put("/etc/systemd/logind.conf.d/60-site.conf", "");  // hides it
+  EXPECT_FINDING(judge(), "RemoveIPC", kOk, "50-vendor.conf");
+  fs::remove(top_ + "/etc/systemd/logind.conf.d/60-site.conf");
+  put("/var/lib/systemd/linger/ada", "");
+  EXPECT_FINDING(judge(), "RemoveIPC", kOk, "this user lingers");
 }
 
 TEST_F(Machine, StorageIsTriedAndLeftAsItWas) {

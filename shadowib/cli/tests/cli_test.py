@@ -631,6 +631,27 @@ class Doctor(Tree):
         self.assertEqual(self.findings(*two, subject="program /bin/true")["program"]["verdict"], "ok")
         self.assertEqual(self.findings(*two, subject="program /nothing")["program"]["verdict"], "refused")
 
+    def test_stores(self):
+        """The findings are of this machine; what they may be, machine_test tells."""
+        place = self.top / "place"
+        place.mkdir()
+        for words, subject, expected in (
+                (("--store", "central"), "store central", {"place"}), (("--store", "disk:single", "--near", place), "store disk:single", {"place"}),
+                (("--store", "mem:rs:2"), "store mem:rs:2", {"place", "memory", "hosts"}),
+                (("--store", "auto"), "store auto", {"place in memory", "memory", "place on disk", "hosts"})):
+            with self.subTest(words):
+                self.assertEqual(set(self.findings(*words, subject=subject)) - {"RemoveIPC"}, expected)
+        self.assertEqual(list(place.iterdir()), [])
+        found = self.findings("--store", "mem:single", "--near", place / "nothing", subject="store mem:single")["place"]
+        self.assertEqual(found["verdict"], "refused")
+        self.assertIn("No such file", found["detail"])
+        self.assertEqual(self.findings("--store", "auto", "--near", place / "nothing", subject="store auto")["place"]["verdict"], "refused")
+        for words, text in ((("--near", place), "--near goes with --store"), (("--store", "tape"), "is none"),
+                            (("--store", "central", "--near", place), "use --store mem:")):
+            done = subprocess.run([self.command, "doctor", "--dir", self.dir, *map(str, words)], env=self.env, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+            self.assertIn(text, done.stderr)
+
     def test_sets(self):
         self.assertEqual(self.findings("--set", "a.0001", subject="set a.0001")["images"]["verdict"], "refused")
         path = pathlib.Path(self.tool("set", self.dir, "a"))
