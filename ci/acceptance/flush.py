@@ -404,6 +404,7 @@ def near(case: Case):
     check(len(images) == 1, f"images: {images}")
     images[0].unlink()
     restart_from(job, "", path)
+    check("fetching 1 image of job.0001 from the far place" in job.output(), job.output()[-2000:])
     check(images[0].exists(), "the image did not come back to its place")
     # Nor is a damaged one used, if the far place is named.
     with open(images[0], "r+b") as file:

@@ -398,7 +398,10 @@ def rebuilt(case: Case, store: str) -> str:
     if not store.endswith("mirror"):
         check("no keeper runs" in job.at("a", "rebuild", job.sets[-1], code=NOT_FOUND), "rebuild does not tell what it needs")
     job.start_keeper(SPARE)
-    told = job.at("a", "rebuild", job.sets[-1])
+    told = on_terminal(job, "a", "rebuild", job.sets[-1])
+    for words in (f"asking hosts what they have of {pathlib.Path(job.sets[-1]).name}  [..", "]  3 of 3",
+                  f"{'copying 4 images' if store.endswith('mirror') else 'making 3 images and parities'} of ", "]  0 B of ", "##]  "):
+        check(words in told, f"rebuild does not show '{words}': {told}")
     check("survives the loss of a host" in told, told)
     job.at("a", "verify", job.sets[-1], "--strict")
     job.redundancy("a", "whole", 1, "", "all copies and parities are there")
@@ -411,7 +414,8 @@ def rebuilt(case: Case, store: str) -> str:
     job.move("c", "a")
     job.restart_shares()
     job.finish(240)
-    return told.strip().splitlines()[-1]
+    check(store.endswith("mirror") or "fetching and decoding 2 images of" in job.output(), job.output()[-2000:])
+    return told.strip().splitlines()[-1].rsplit("\033[K", 1)[-1]
 
 
 def lost_during_rebuild(case: Case, point: int = SURVEYED) -> str:
@@ -504,6 +508,21 @@ def state_of(pid: int) -> str:
     return ""
 
 
+def on_terminal(job: NearJob, name: str, *words: str) -> str:
+    """All that a command says whose standard error is a terminal."""
+    master, terminal = os.openpty()
+    argv = job.hosts.at(name, [job.shadowib, *words, "--dir", str(job.directory)])
+    with subprocess.Popen(argv, env=job.environment, stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal) as process:
+        os.close(terminal)
+        told = b""
+        with contextlib.suppress(OSError):  # EIO: its end
+            while part := os.read(master, 65536):
+                told += part
+    os.close(master)
+    check(process.returncode == 0, f"{' '.join(words)} at {name}: {process.returncode} {told!r}")
+    return told.decode()
+
+
 def killed_job(case: Case, store: str, names: str) -> tuple[NearJob, dict[str, list[pathlib.Path]]]:
     """A saved job without its processes, and the images on each host."""
     hosts = Hosts(case, "mem", names + SPARE)
@@ -521,6 +540,7 @@ def damaged(case: Case) -> str:
     job.restart_shares()
     job.finish(240)
     check("looking for a copy" in job.output() and f"fetched {own['a'][0].name} from host b" in job.output(), job.output()[-2000:])
+    check(f"fetching 1 image of {pathlib.Path(job.sets[-1]).name} from other hosts" in job.output(), job.output()[-2000:])
     for name in "ab":
         damage(own[name][1])
     told = job.at("a", "restart", job.sets[-1], code=NOT_FOUND)

@@ -40,7 +40,8 @@ Status ask_for_names(const std::string& directory, const KeeperInfo& at, const c
   return {};
 }
 
-Status fetch_piece(PeerConnection& peer, const std::string& directory, const NearSetId& set, const Piece& piece) {
+Status fetch_piece(PeerConnection& peer, const std::string& directory, const NearSetId& set, const Piece& piece,
+                   const Moved& moved) {
   Fields request = request_of("get", set), reply;
   request["file"] = piece.file;
   SHADOWIB_TRY(call(peer, request, &reply));
@@ -48,8 +49,11 @@ Status fetch_piece(PeerConnection& peer, const std::string& directory, const Nea
     return Status::of(Code::kCorrupt, 0, "%.60s has %llu bytes there, the manifest says %llu", piece.file.c_str(),
                       static_cast<unsigned long long>(field_number(reply, "bytes")),
                       static_cast<unsigned long long>(piece.bytes));
-  return write_piece(set, directory, piece,
-                     [&peer](char* to, std::size_t bytes) { return peer.receive_bytes(to, bytes); });
+  return write_piece(set, directory, piece, [&](char* to, std::size_t bytes) {
+    SHADOWIB_TRY(peer.receive_bytes(to, bytes));
+    if (moved) moved(bytes);
+    return Status();
+  });
 }
 
 }  // namespace
@@ -84,12 +88,12 @@ Status ask_for_range(PeerConnection& peer, const NearSetId& set, const FileRange
 }
 
 Status fetch_pieces(const std::string& directory, const KeeperInfo& from, const NearSetId& set,
-                    const std::vector<Piece>& pieces, std::int64_t deadline_ns) {
+                    const std::vector<Piece>& pieces, std::int64_t deadline_ns, const Moved& moved) {
   std::unique_ptr<PeerConnection> peer;
   for (const Piece& piece : pieces) {
     if (check_piece(set, piece).ok()) continue;
     if (peer == nullptr) SHADOWIB_TRY(of_host(from, connect_keeper(directory, set.job, from, deadline_ns, &peer)));
-    SHADOWIB_TRY(of_host(from, fetch_piece(*peer, directory, set, piece)));
+    SHADOWIB_TRY(of_host(from, fetch_piece(*peer, directory, set, piece, moved)));
   }
   return {};
 }

@@ -14,9 +14,9 @@
 namespace shadowib {
 
 // Takes pieces from a keeper onto this host. Pieces that are here and right are left alone. The text names the piece
-// and the keeper's host.
+// and the keeper's host. `moved` may be empty.
 Status fetch_pieces(const std::string& directory, const KeeperInfo& from, const NearSetId& set,
-                    const std::vector<Piece>& pieces, std::int64_t deadline_ns);
+                    const std::vector<Piece>& pieces, std::int64_t deadline_ns, const Moved& moved = {});
 
 // Has the keeper `at` take pieces from the keeper on host `from`.
 Status ask_to_pull(const std::string& directory, const KeeperInfo& at, const std::string& from, const NearSetId& set,

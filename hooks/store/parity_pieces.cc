@@ -165,7 +165,7 @@ Status hash_segments(const NearSetId& set, const ParityGroup& group, int row, Se
 
 Status make_piece(const std::string& directory, const NearSetId& set, const ParityGroup& group,
                   const PieceHosts& hosts, const std::vector<SegmentHashes>& hashes, std::int64_t deadline_ns,
-                  Piece* piece, std::string* failed) {
+                  Piece* piece, std::string* failed, const Moved& moved) {
   std::vector<Stretch> stretches;
   failed->clear();
   const bool is_new = piece->xxh3 == kNoHash;
@@ -180,8 +180,12 @@ Status make_piece(const std::string& directory, const NearSetId& set, const Pari
   KeeperRanges ranges(directory, set, hosts, deadline_ns);
   PieceMaker maker(group, stretches, ranges);
   if (is_new) maker.expect(hashes);
-  const Status status = write_new_piece(
-      set, directory, [&maker](char* to, std::size_t bytes) { return maker.next(to, bytes); }, piece);
+  const auto next = [&](char* to, std::size_t bytes) {
+    SHADOWIB_TRY(maker.next(to, bytes));
+    if (moved) moved(bytes);
+    return Status();
+  };
+  const Status status = write_new_piece(set, directory, next, piece);
   *failed = ranges.failed();
   return status;
 }

@@ -27,9 +27,9 @@ Status decode_piece_hosts(const std::string& text, PieceHosts* hosts);
 // Makes a piece on this host from pieces that keepers of `hosts` give. Checks it, syncs it and gives it its name. A
 // piece that is here and right is left alone. A piece with kNoHash is a parity that nobody has made yet. `hashes` of
 // all hosts then tell what the segments must hold. *failed is the host whose keeper failed, "" if none did.
-// kNotFound: too little is left to make it.
+// kNotFound: too little is left to make it. `moved`, which may be empty, is told of bytes of the piece.
 Status make_piece(const std::string& directory, const NearSetId& set, const ParityGroup& group,
                   const PieceHosts& hosts, const std::vector<SegmentHashes>& hashes, std::int64_t deadline_ns,
-                  Piece* piece, std::string* failed);
+                  Piece* piece, std::string* failed, const Moved& moved = {});
 
 }  // namespace shadowib

@@ -24,6 +24,8 @@ bool has_piece(const NearSetId& set, const Piece& piece);
 // Reads a piece whole. kNotFound; kCorrupt: it has another size or hash.
 Status check_piece(const NearSetId& set, const Piece& piece);
 
+// Told of bytes as they come.
+using Moved = std::function<void(std::uint64_t bytes)>;
 // Gives the next `bytes` of a piece.
 using PieceSource = std::function<Status(char* to, std::size_t bytes)>;
 // Writes a piece under another name, checks its hash, syncs it, and gives it its name: it is there whole and right,

@@ -12,6 +12,8 @@
 #include "hooks/store/keeper_client.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/this_host.h"
+#include "shadowib/cli/output.h"
+#include "shadowib/cli/piece_progress.h"
 
 namespace shadowib::cli {
 namespace {
@@ -79,20 +81,23 @@ class Survey {
 
 // *failed: the host whose fault it is.
 Status bring(const std::string& directory, const SetManifest& manifest, const SetMember& member,
-             const FileHolders& holders, std::string* failed) {
+             const FileHolders& holders, PieceProgress* progress, std::string* failed) {
   const std::int64_t deadline_ns = monotonic_ns() + kPieceNs;
   const auto at = holders.find(member.file);
   Piece piece = piece_of(member);
+  progress->again();
   if (at == holders.end() || at->second.empty()) {
     SHADOWIB_TRY(make_piece(directory, near_id(manifest), *manifest.placement.group_of(member.file),
-                            choose_hosts(holders), {}, deadline_ns, &piece, failed));
+                            choose_hosts(holders), {}, deadline_ns, &piece, failed, progress->moved()));
+    progress->clear();
     std::fprintf(stderr, "shadowib: decoded %s from what is left on other hosts\n", member.file.c_str());
     return {};
   }
   KeeperInfo keeper;
   *failed = *at->second.begin();
   SHADOWIB_TRY(find_keeper(directory, manifest.job, *failed, &keeper));
-  SHADOWIB_TRY(fetch_pieces(directory, keeper, near_id(manifest), {piece}, deadline_ns));
+  SHADOWIB_TRY(fetch_pieces(directory, keeper, near_id(manifest), {piece}, deadline_ns, progress->moved()));
+  progress->clear();
   std::fprintf(stderr, "shadowib: fetched %s from host %s\n", member.file.c_str(), keeper.name.c_str());
   return {};
 }
@@ -108,13 +113,22 @@ FileHolders ask_holders(const std::string& directory, const SetManifest& manifes
   for (const SetMember& member : manifest.members) pieces.push_back(piece_of(member));
   for (const ParityGroup& group : manifest.placement.groups)
     for (const ParityGroup::Host& host : group.hosts) pieces.push_back(host.parity);
+  if (keepers.empty()) return holders;
+  std::size_t answered = 0;
+  Progress progress;  // they read every byte
+  progress.step("asking hosts what they have of " + name_of(manifest));
+  progress.count(0, keepers.size());
   for (const KeeperInfo& keeper : keepers)
     threads.emplace_back([&] {
       std::set<std::string> good;
       const Status status =
           ask_what_is_good(directory, keeper, near_id(manifest), pieces, monotonic_ns() + kPieceNs, &good);
       const std::lock_guard guard(mutex);
-      if (!status.ok()) std::fprintf(stderr, "shadowib: left out: %s\n", status.text());
+      if (!status.ok()) {
+        progress.clear();
+        std::fprintf(stderr, "shadowib: left out: %s\n", status.text());
+      }
+      progress.count(++answered, keepers.size());
       for (const std::string& file : good) holders[file].insert(keeper.host);
     });
   for (std::thread& thread : threads) thread.join();
@@ -147,16 +161,20 @@ Status decode_images(const std::string& directory, const SetManifest& manifest,
   Survey survey(directory, manifest);
   SHADOWIB_TRY(survey.look_for(wanted));
   SHADOWIB_TRY(fault_point(Phase::kSurveyed));
-  for (const SetMember& member : wanted)
+  PieceProgress progress("fetching and decoding " + images_text(manifest, wanted), bytes_of(wanted));
+  for (const SetMember& member : wanted) {
     for (;;) {
       std::string failed;
-      const Status status = bring(directory, manifest, member, survey.holders(), &failed);
+      const Status status = bring(directory, manifest, member, survey.holders(), &progress, &failed);
       if (status.ok()) break;
       if (failed.empty()) return status;
+      progress.clear();
       std::fprintf(stderr, "shadowib: %s: %s; trying without that host\n", member.file.c_str(), status.text());
       forget_host(failed, &survey.holders());
       SHADOWIB_TRY(survey.look_for(wanted));
     }
+    progress.next(member.bytes);
+  }
   return {};
 }
 

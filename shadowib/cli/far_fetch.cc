@@ -16,7 +16,8 @@
 #include "hooks/store/hex_hash.h"
 #include "shadowib/cli/far_sets.h"
 #include "shadowib/cli/far_turns.h"
-#include "shadowib/cli/output.h"
+#include "shadowib/cli/keepers.h"
+#include "shadowib/cli/piece_progress.h"
 #include "shadowib/exchange/raw_files.h"
 
 namespace shadowib::cli {
@@ -41,11 +42,14 @@ Status settings_for(const FarOptions& options, const std::string& directory, con
 }
 
 // Into a new file, checked and synced.
-Status fetch_file(FarPlace& place, const std::string& name, const Piece& piece, const std::string& path) {
+Status fetch_file(FarPlace& place, const std::string& name, const Piece& piece, const std::string& path,
+                  PieceProgress* progress) {
+  const Moved moved = progress->moved();
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return file_error(errno, "create", path);
   Status status = get_piece(place, name, piece, [&](std::string_view part) {
     const int error = write_whole(fd, part);
+    moved(part.size());
     return error == 0 ? Status() : file_error(error, "write", path);
   });
   if (status.ok() && ::fsync(fd) != 0) status = file_error(errno, "sync", path);
@@ -56,12 +60,13 @@ Status fetch_file(FarPlace& place, const std::string& name, const Piece& piece, 
 
 Status stage_from_far(FarPlace& place, const SetManifest& manifest, Store& store, const std::string& staging,
                       std::string* path) {
-  Progress progress;
   const std::string prefix = far_prefix(manifest.job, manifest.set_id);
-  progress.step("fetching " + set_name(manifest.job, manifest.number) + " from the far place");
-  for (const SetMember& member : manifest.members)
-    SHADOWIB_TRY(fetch_file(place, prefix + member.file, {member.file, member.bytes, member.xxh3},
-                            staging + "/" + member.file));
+  PieceProgress progress("fetching " + set_name(manifest.job, manifest.number) + " from the far place",
+                         bytes_of(manifest.members));
+  for (const SetMember& member : manifest.members) {
+    SHADOWIB_TRY(fetch_file(place, prefix + member.file, piece_of(member), staging + "/" + member.file, &progress));
+    progress.next(member.bytes);
+  }
   return commit_set(store, staging, manifest, path);
 }
 
@@ -82,12 +87,12 @@ bool is_good_file(const std::string& path, const SetMember& member) {
 }
 
 Status fetch_image(FarPlace& place, const std::string& directory, const SetManifest& manifest,
-                   const SetMember& member) {
+                   const SetMember& member, PieceProgress* progress) {
   const std::string name = far_prefix(manifest.job, manifest.set_id) + member.file;
   const Piece piece{member.file, member.bytes, member.xxh3};
   const fs::path set(manifest.path);
   const std::string part = set.parent_path() / staging_name(manifest.job, manifest.number);
-  SHADOWIB_TRY(fetch_file(place, name, piece, part));
+  SHADOWIB_TRY(fetch_file(place, name, piece, part, progress));
   Status status;
   if (lies_near(manifest, member)) {
     const int fd = ::open(part.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -161,13 +166,20 @@ Status fetch_images(const std::string& directory, const SetManifest& manifest, c
   *fetched = 0;
   SHADOWIB_TRY(settings_for(options, directory, manifest.job, manifest.set_id, manifest.number, &settings));
   if (!settings.known || (options.far.empty() && !is_in_far(directory, manifest))) return {};
-  const std::unique_ptr<FarPlace> place = settings.open();
+  std::vector<SetMember> wanted;
   for (const SetMember& member : manifest.members) {
     std::string path;
     if (!members.empty() && !members.contains(member.index)) continue;
-    if (find_image(manifest, member, &path).ok() && is_good_file(path, member)) continue;
-    if (*fetched == 0) SHADOWIB_TRY(place->check());
-    SHADOWIB_TRY(fetch_image(*place, directory, manifest, member));
+    if (!find_image(manifest, member, &path).ok() || !is_good_file(path, member)) wanted.push_back(member);
+  }
+  if (wanted.empty()) return {};
+  const std::unique_ptr<FarPlace> place = settings.open();
+  SHADOWIB_TRY(place->check());
+  PieceProgress progress("fetching " + images_text(manifest, wanted) + " from the far place", bytes_of(wanted));
+  for (const SetMember& member : wanted) {
+    SHADOWIB_TRY(fetch_image(*place, directory, manifest, member, &progress));
+    progress.next(member.bytes);
+    progress.clear();
     std::fprintf(stderr, "shadowib: fetched %s from %s\n", member.file.c_str(), settings.spec.text().c_str());
     ++*fetched;
   }

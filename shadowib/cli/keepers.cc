@@ -19,6 +19,7 @@
 #include "shadowib/cli/near_sets.h"
 #include "shadowib/cli/network.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/piece_progress.h"
 #include "shadowib/cli/store_options.h"
 
 namespace shadowib::cli {
@@ -58,16 +59,19 @@ bool all_answered(const PlacedPiece& placed, const std::map<std::string, std::st
                      [&said](const PieceHost& host) { return said.contains(host.id); });
 }
 
-Status gather_image(const std::string& directory, const SetManifest& manifest, const SetMember& member) {
+Status gather_image(const std::string& directory, const SetManifest& manifest, const SetMember& member,
+                    PieceProgress* progress) {
   const std::int64_t end = monotonic_ns() + kLookNs;
   const PlacedPiece& placed = *manifest.placement.find(member.file);
   std::map<std::string, std::string> said;  // by host
   for (;;) {
     for (const KeeperInfo& keeper : live_keepers(directory, manifest.job)) {
       if (keeper.host == shadowib::this_host() || said.contains(keeper.host)) continue;
-      const Status status =
-          fetch_pieces(directory, keeper, near_id(manifest), {piece_of(member)}, monotonic_ns() + kTransferNs);
+      progress->again();
+      const Status status = fetch_pieces(directory, keeper, near_id(manifest), {piece_of(member)},
+                                         monotonic_ns() + kTransferNs, progress->moved());
       if (status.ok()) {
+        progress->clear();
         std::fprintf(stderr, "shadowib: fetched %s from host %s\n", member.file.c_str(), keeper.name.c_str());
         return {};
       }
@@ -88,6 +92,16 @@ Status gather_image(const std::string& directory, const SetManifest& manifest, c
 }  // namespace
 
 Piece piece_of(const SetMember& member) { return {member.file, member.bytes, member.xxh3}; }
+
+std::string images_text(const SetManifest& manifest, const std::vector<SetMember>& members) {
+  return std::to_string(members.size()) + (members.size() == 1 ? " image of " : " images of ") + name_of(manifest);
+}
+
+std::uint64_t bytes_of(const std::vector<SetMember>& members) {
+  std::uint64_t bytes = 0;
+  for (const SetMember& member : members) bytes += member.bytes;
+  return bytes;
+}
 
 NearSetId near_id(const SetManifest& manifest) { return {manifest.placement.place, manifest.job, manifest.set_id}; }
 
@@ -118,7 +132,12 @@ Status gather_images(const std::string& directory, const SetManifest& manifest,
     wanted.push_back(member);
   }
   if (manifest.placement.store.has_parity()) return decode_images(directory, manifest, wanted);
-  for (const SetMember& member : wanted) SHADOWIB_TRY(gather_image(directory, manifest, member));
+  if (wanted.empty()) return {};
+  PieceProgress progress("fetching " + images_text(manifest, wanted) + " from other hosts", bytes_of(wanted));
+  for (const SetMember& member : wanted) {
+    SHADOWIB_TRY(gather_image(directory, manifest, member, &progress));
+    progress.next(member.bytes);
+  }
   return {};
 }
 

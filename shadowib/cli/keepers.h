@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "hooks/imager/checkpoint_set.h"
 #include "hooks/store/mirror.h"
@@ -33,5 +34,9 @@ Domains find_domains(const std::string& directory, const std::string& job);
 // Pieces as keepers and messages have them.
 NearSetId near_id(const SetManifest& manifest);
 Piece piece_of(const SetMember& member);
+
+// "2 images of demo.0003", for progress, and the bytes of all.
+std::string images_text(const SetManifest& manifest, const std::vector<SetMember>& members);
+std::uint64_t bytes_of(const std::vector<SetMember>& members);
 
 }  // namespace shadowib::cli

@@ -8,6 +8,17 @@
 #include "shadowib/base/lock.h"
 
 namespace shadowib::cli {
+namespace {
+
+std::string bar(std::uint64_t done, std::uint64_t total) {
+  if (total == 0) return "";
+  constexpr std::size_t kWidth = 30;
+  std::size_t filled = static_cast<std::size_t>(static_cast<double>(done) / static_cast<double>(total) * kWidth);
+  filled = std::min(filled, kWidth);
+  return "[" + std::string(filled, '#') + std::string(kWidth - filled, '.') + "]  ";
+}
+
+}  // namespace
 
 void print_json(const Json& json) { std::printf("%s\n", json.dump(2).c_str()); }
 
@@ -36,8 +47,11 @@ void Table::print() const { std::fputs(text().c_str(), stdout); }
 
 Progress::Progress() : terminal_(::isatty(STDERR_FILENO) == 1) {}
 
-Progress::~Progress() {
+Progress::~Progress() { clear(); }
+
+void Progress::clear() {
   if (drawn_) std::fprintf(stderr, "\r\033[K");
+  drawn_ = false;
 }
 
 void Progress::draw(const std::string& text) {
@@ -55,21 +69,22 @@ void Progress::step(const std::string& what) {
     std::fprintf(stderr, "shadowib: %s\n", what_.c_str());
 }
 
-void Progress::update(std::uint64_t done, std::uint64_t total) {
-  if (!terminal_) return;
-  std::int64_t now = monotonic_ns();
-  if (now - last_ns_ < 50000000 && done != total) return;
+bool Progress::is_time(bool at_end) {
+  if (!terminal_) return false;
+  const std::int64_t now = monotonic_ns();
+  if (now - last_ns_ < 50000000 && !at_end) return false;
   last_ns_ = now;
-  std::string text = what_ + "  ";
-  if (total > 0) {
-    constexpr std::size_t kWidth = 30;
-    std::size_t filled = static_cast<std::size_t>(static_cast<double>(done) / static_cast<double>(total) * kWidth);
-    filled = std::min(filled, kWidth);
-    text += "[" + std::string(filled, '#') + std::string(kWidth - filled, '.') + "]  ";
-  }
-  text += human_bytes(done);
-  if (total > 0) text += " of " + human_bytes(total);
-  draw(text);
+  return true;
+}
+
+void Progress::update(std::uint64_t done, std::uint64_t total) {
+  if (is_time(done == total))
+    draw(what_ + "  " + bar(done, total) + human_bytes(done) + (total > 0 ? " of " + human_bytes(total) : ""));
+}
+
+void Progress::count(std::uint64_t done, std::uint64_t total) {
+  if (is_time(done == total))
+    draw(what_ + "  " + bar(done, total) + std::to_string(done) + " of " + std::to_string(total));
 }
 
 }  // namespace shadowib::cli

@@ -33,11 +33,17 @@ class Progress {
   ~Progress();
   // Work of a new kind begins.
   void step(const std::string& what);
-  // How far it is; total 0: not known.
+  // How far it is, in bytes; total 0: not known.
   void update(std::uint64_t done, std::uint64_t total);
+  // How far it is, in things.
+  void count(std::uint64_t done, std::uint64_t total);
+  // Takes the line away, before another one is told. It comes back by the next call.
+  void clear();
 
  private:
   void draw(const std::string& text);
+  // False: nothing is to be drawn now.
+  bool is_time(bool at_end);
   bool terminal_;
   bool drawn_ = false;
   std::string what_;

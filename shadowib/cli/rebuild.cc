@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "hooks/imager/checkpoint_set.h"
@@ -14,7 +15,9 @@
 #include "shadowib/cli/far_turns.h"
 #include "shadowib/cli/keepers.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/piece_progress.h"
 #include "shadowib/cli/sets.h"
+#include "shadowib/cli/survival.h"
 
 namespace shadowib::cli {
 namespace {
@@ -45,6 +48,12 @@ std::vector<PieceHost> named(const std::set<std::string>& holders, const std::ma
   return hosts;
 }
 
+std::size_t count_domains(const std::set<std::string>& hosts, const Domains& domains) {
+  std::set<std::string> apart;
+  for (const std::string& host : hosts) apart.insert(domains.at(host));
+  return apart.size();
+}
+
 Status rebuild_set(const std::string& directory, SetManifest* manifest, Rebuilt* rebuilt) {
   if (!manifest->placement.store.is_redundant())
     return Status::of(Code::kUsage, EINVAL, "set %.200s has store %s, which has no copies and no parities",
@@ -63,15 +72,20 @@ Status rebuild_set(const std::string& directory, SetManifest* manifest, Rebuilt*
     for (const std::string& host : hosts) ++loads[host];
   const NearSetId set{manifest->placement.place, manifest->job, manifest->set_id};
   SetPlacement placement = manifest->placement;
+  std::vector<SetMember> lone;
   for (const SetMember& member : manifest->members) {
     std::set<std::string>& have = holders[member.file];
     std::erase_if(have, [&keepers](const std::string& host) { return !keepers.contains(host); });
+    if (count_domains(have, domains) < kMirrorCopies) lone.push_back(member);
+  }
+  std::optional<PieceProgress> progress;
+  if (!lone.empty()) progress.emplace("copying " + images_text(*manifest, lone), bytes_of(lone));
+  for (const SetMember& member : manifest->members) {
+    std::set<std::string>& have = holders[member.file];
     if (have.empty())
       return Status::of(Code::kNotFound, ENOENT, "set %.70s: %.30s is on no host that answers; restart an older set",
                         set_name(manifest->job, manifest->number).c_str(), member.file.c_str());
-    std::set<std::string> apart;  // domains
-    for (const std::string& host : have) apart.insert(domains[host]);
-    if (apart.size() < 2) {
+    if (count_domains(have, domains) < kMirrorCopies) {
       const std::string to = find_partner(domains, have, loads);
       if (to.empty())
         return Status::of(
@@ -84,6 +98,7 @@ Status rebuild_set(const std::string& directory, SetManifest* manifest, Rebuilt*
       have.insert(to);
       ++loads[to];
       ++rebuilt->copied;
+      progress->next(member.bytes);
     }
     ++rebuilt->whole;
     for (PlacedPiece& piece : placement.pieces)

@@ -1,5 +1,6 @@
 // Making a set with parity whole again: each host of a group has its images and parities, in a domain of its own.
 #include <map>
+#include <optional>
 #include <set>
 
 #include "hooks/job/job_directory.h"
@@ -7,6 +8,7 @@
 #include "hooks/store/keeper_client.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/decode.h"
+#include "shadowib/cli/piece_progress.h"
 #include "shadowib/cli/rebuild.h"
 
 namespace shadowib::cli {
@@ -25,6 +27,7 @@ class Rebuild {
       Status status = make_all(rebuilt);
       if (status.ok()) break;
       if (failed_.empty()) return status;
+      progress_.reset();
       std::fprintf(stderr, "shadowib: %s; trying without that host\n", status.text());
       excluded_.insert(failed_);
     }
@@ -68,6 +71,15 @@ class Rebuild {
       SHADOWIB_TRY(find_homes(group, &homes.emplace_back()));
     }
     SHADOWIB_TRY(fault_point(Phase::kSurveyed));
+    std::size_t lacking = 0;
+    std::uint64_t bytes = 0;
+    for (std::size_t g = 0; g < homes.size(); ++g)
+      for (std::size_t row = 0; row < homes[g].size(); ++row)
+        for (const Piece& piece : pieces_of(placement_.groups[g].hosts[row]))
+          if (!has(homes[g][row], piece.file)) ++lacking, bytes += piece.bytes;
+    progress_.reset();
+    if (lacking > 0)
+      progress_.emplace("making " + std::to_string(lacking) + " images and parities of " + name_of(manifest_), bytes);
     for (std::size_t g = 0; g < homes.size(); ++g)
       for (std::size_t row = 0; row < homes[g].size(); ++row)
         SHADOWIB_TRY(make_row(&placement_.groups[g], row, keepers_.at(homes[g][row]), rebuilt));
@@ -126,6 +138,7 @@ class Rebuild {
         SHADOWIB_TRY(make(*group, home, &piece));
         holders_[piece.file].insert(home.host);
         ++rebuilt->copied;
+        progress_->next(piece.bytes);
       }
       ++rebuilt->whole;
       for (PlacedPiece& placed : placement_.pieces)
@@ -155,6 +168,7 @@ class Rebuild {
   std::set<std::string> excluded_;
   FileHolders holders_;
   std::string failed_;
+  std::optional<PieceProgress> progress_;
 };
 
 }  // namespace

@@ -5,8 +5,6 @@
 namespace shadowib::cli {
 namespace {
 
-constexpr std::size_t kCopies = 2;  // of an image of a mirror
-
 PieceDomains domains_of(const FileHolders& holders, const Domains& domains) {
   PieceDomains where;
   for (const auto& [file, hosts] : holders)
@@ -65,7 +63,7 @@ Redundancy judge_redundancy(const SetManifest& manifest, const FileHolders& hold
     redundancy.missing += copies - std::min(copies, count_of(file, where));
   };
   if (manifest.placement.store.has_copies())
-    for (const SetMember& member : manifest.members) expect(member.file, kCopies);
+    for (const SetMember& member : manifest.members) expect(member.file, kMirrorCopies);
   for (const ParityGroup& group : manifest.placement.groups)
     for (const Piece& piece : group.pieces()) expect(piece.file, 1);
   redundancy.survives = survived_losses(manifest, holders, domains);

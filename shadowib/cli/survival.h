@@ -20,6 +20,8 @@ Json survival_json(const SetPlacement& placement);
 // The number of hosts is of each group.
 bool is_per_group(const SetPlacement& placement);
 
+inline constexpr std::size_t kMirrorCopies = 2;  // of each image, in two domains
+
 // How many hosts may be lost at once before an image is, at most as many as the store promises. -1: an image is lost
 // already. For sets with copies or parities.
 int survived_losses(const SetManifest& manifest, const FileHolders& holders, const Domains& domains);

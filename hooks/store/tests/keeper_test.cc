@@ -182,6 +182,41 @@ TEST_F(KeeperTest, PullsFromAKeeperAndLeavesAloneWhatIsRight) {
   EXPECT_NE(std::string(status.text()).find("elsewhere"), std::string::npos) << status.text();
 }
 
+// A keeper of another host, which gives one piece from a place of its own.
+TEST_F(KeeperTest, TellsOfBytesThatAreFetched) {
+  save(here_, content_);
+  sockaddr_in name{};
+  socklen_t bytes = sizeof(name);
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  name.sin_family = AF_INET;
+  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&name), bytes), 0);
+  ASSERT_EQ(::listen(listener, 1), 0);
+  ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&name), &bytes), 0);
+  std::thread other([&] {
+    std::unique_ptr<PeerConnection> peer;
+    Fields request, reply{{"bytes", std::to_string(piece_.bytes)}};
+    reply.merge(fields_of_status({}));
+    int fd = -1;
+    std::uint64_t size = 0;
+    const int socket = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK);
+    ASSERT_TRUE(PeerConnection::accept(socket, std::string(32, 'k'), soon(), &peer).ok());
+    ASSERT_TRUE(peer->receive(&request).ok() && peer->send(reply).ok());
+    ASSERT_TRUE(open_piece(here_, piece_.file, &fd, &size).ok());
+    EXPECT_TRUE(peer->send_file(fd, 0, size).ok());
+    ::close(fd);
+  });
+  std::uint64_t moved = 0;
+  const KeeperInfo info{.host = "elsewhere", .name = "b", .addresses = {{"127.0.0.1", ntohs(name.sin_port)}}};
+  const Status status =
+      fetch_pieces(directory(), info, there_, {piece_}, soon(), [&moved](std::uint64_t part) { moved += part; });
+  other.join();
+  ::close(listener);
+  EXPECT_TRUE(status.ok()) << status.text();
+  EXPECT_EQ(read(there_), content_);
+  EXPECT_EQ(moved, piece_.bytes);
+}
+
 // Three hosts' pieces in one place, which the one keeper serves for all.
 class KeeperParityTest : public KeeperTest {
  protected:
@@ -238,6 +273,19 @@ TEST_F(KeeperParityTest, MakesParitiesAndWhatIsLost) {
   }
   ASSERT_TRUE(ask_what_is_good(directory(), keeper_, here_, group_.pieces(), soon(), &good).ok());
   EXPECT_EQ(good.size(), 6u);
+}
+
+TEST_F(KeeperParityTest, TellsOfBytesThatAreMade) {
+  make_parities();
+  std::uint64_t moved = 0;
+  Piece piece = group_.hosts[0].images[0];
+  piece_.file = piece.file;
+  fs::remove(path(here_));
+  from_.erase(piece.file);
+  const Status status = make_piece(directory(), here_, group_, from_, {}, soon(), &piece, &failed_,
+                                   [&moved](std::uint64_t bytes) { moved += bytes; });
+  EXPECT_TRUE(status.ok()) << status.text();
+  EXPECT_EQ(moved, piece.bytes);
 }
 
 TEST_F(KeeperParityTest, ADamagedImageGivesNoParities) {
