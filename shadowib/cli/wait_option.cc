@@ -10,6 +10,7 @@
 #include "shadowib/cli/far_flush.h"
 #include "shadowib/cli/far_sets.h"
 #include "shadowib/cli/far_turns.h"
+#include "shadowib/cli/output.h"
 
 namespace shadowib::cli {
 namespace {
@@ -29,7 +30,11 @@ Status flush_in_turn(const std::string& directory, const std::string& set_path, 
   FlushReport report;
   SetManifest manifest;
   SHADOWIB_TRY(read_manifest(set_path, &manifest));
-  SHADOWIB_TRY(turn.take(directory, manifest.job, true));
+  {
+    Progress progress;
+    if (FlushTurn::taken(directory, manifest.job)) progress.step("waiting for another flush of job " + manifest.job);
+    SHADOWIB_TRY(turn.take(directory, manifest.job, true));
+  }
   const std::vector<FarSet> there = sets_in_far(directory, manifest.job);
   const std::string far = settings.spec.text();
   const auto is_it = [&](const FarSet& line) { return line.set_id == manifest.set_id && line.far == far; };

@@ -354,6 +354,19 @@ class Near(unittest.TestCase):
         (place / "HOLD").unlink()
         self.wait_for(lambda: there() == sorted(3 * whole))
 
+    def test_waits_for_a_flush_that_is_under_way(self):
+        place, far, there = self.far()
+        self.start_job("--far", far)
+        (place / "HOLD").touch()
+        self.checkpoint()
+        self.wait_for(lambda: list(place.glob("*.part")))
+        waits = self.start("checkpoint", "demo", "--wait", "far", "--dir", self.dir)
+        self.wait_for(lambda: "waiting for another flush of job demo" in (self.top / "log1").read_text())
+        self.assertIsNone(waits.poll())
+        (place / "HOLD").unlink()
+        self.assertEqual(waits.wait(TIMEOUT_S), 0)
+        self.assertEqual(there().count("manifest.json"), 2)
+
     def test_a_set_that_does_not_get_to_the_far_place_stays(self):
         """The exit code and the words are those of flush."""
         place, far, there = self.far()
