@@ -16,8 +16,6 @@
 namespace shadowib::cli {
 namespace {
 
-constexpr std::int64_t kAnswersNs = 1'000'000'000;  // a person waits
-
 // What hosts have of a set.
 class Look {
  public:
@@ -77,8 +75,8 @@ Json to_json(const SetManifest& manifest, const Look& look, const Redundancy& re
 
 }  // namespace
 
-Json look_at_redundancy(const std::string& directory, const std::string& job) {
-  const std::int64_t deadline_ns = monotonic_ns() + kAnswersNs;
+Json look_at_redundancy(const std::string& directory, const std::string& job, std::int64_t wait_ns) {
+  const std::int64_t deadline_ns = monotonic_ns() + wait_ns;
   for (;;) {
     SetManifest manifest;
     const std::string name = newest_set(directory, job);

@@ -19,6 +19,8 @@
 namespace shadowib::cli {
 namespace {
 
+constexpr double kKeepersNs = 0.5e9;  // for each second of --timeout
+
 struct StatusArguments {
   Common common;
   std::string job;
@@ -232,7 +234,8 @@ Status show_job(const StatusArguments& arguments, const std::string& job, Json* 
   for (const MemberStatus& member : members) (*json)["members"].push_back(member_json(member));
   SHADOWIB_TRY(add_guests(common, job, exchange, json));
   SHADOWIB_TRY(add_store(common.directory, job, json));
-  if (const Json redundancy = look_at_redundancy(common.directory, job); !redundancy.is_null())
+  const auto keepers_ns = static_cast<std::int64_t>(arguments.timeout_s * kKeepersNs);
+  if (const Json redundancy = look_at_redundancy(common.directory, job, keepers_ns); !redundancy.is_null())
     (*json)["redundancy"] = redundancy;
   SHADOWIB_TRY(add_far(common.directory, job, json));
   FederationView federation;
@@ -290,7 +293,9 @@ void add_status(Command& program) {
   auto arguments = std::make_shared<StatusArguments>();
   Command* command = program.add_subcommand("status", "Show jobs, their members and queue pairs");
   command->add_option("J", arguments->job, "The job; all of --dir if left out")->not_empty("a job");
-  command->add_option("--timeout", arguments->timeout_s, "Wait at most S seconds for members to answer; default 2")
+  command
+      ->add_option("--timeout", arguments->timeout_s,
+                   "Wait at most S seconds for members to answer, and half as long for\nkeepers; default 2")
       ->between(0.001, 2000000, "seconds")
       ->type_name("S");
   command->add_flag("--watch", arguments->watch,

@@ -88,6 +88,19 @@ class KeeperTest : public testing::Test {
     EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
     return fd;
   }
+  // A socket that stands for the keeper of another host.
+  int listen_elsewhere(KeeperInfo* info) {
+    sockaddr_in name{};
+    socklen_t bytes = sizeof(name);
+    const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+    name.sin_family = AF_INET;
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&name), bytes), 0);
+    EXPECT_EQ(::listen(listener, 1), 0);
+    EXPECT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&name), &bytes), 0);
+    *info = {.host = "elsewhere", .name = "b", .addresses = {{"127.0.0.1", ntohs(name.sin_port)}}};
+    return listener;
+  }
   std::int64_t soon() { return monotonic_ns() + 10'000'000'000; }
 
   std::string top_, content_;
@@ -182,17 +195,24 @@ TEST_F(KeeperTest, PullsFromAKeeperAndLeavesAloneWhatIsRight) {
   EXPECT_NE(std::string(status.text()).find("elsewhere"), std::string::npos) << status.text();
 }
 
+// A keeper that is stopped: its kernel takes the connection, and nobody answers. Without the deadline it would be 3
+// s.
+TEST_F(KeeperTest, ALookEndsAtItsDeadline) {
+  KeeperInfo info;
+  const int listener = listen_elsewhere(&info);
+  std::set<std::string> there;
+  const std::int64_t began_ns = monotonic_ns();
+  EXPECT_EQ(ask_what_is_there(directory(), info, here_, {piece_}, began_ns + 100'000'000, &there).code(),
+            Code::kTimeout);
+  EXPECT_LT(monotonic_ns() - began_ns, 3'000'000'000);
+  ::close(listener);
+}
+
 // A keeper of another host, which gives one piece from a place of its own.
 TEST_F(KeeperTest, TellsOfBytesThatAreFetched) {
   save(here_, content_);
-  sockaddr_in name{};
-  socklen_t bytes = sizeof(name);
-  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
-  name.sin_family = AF_INET;
-  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&name), bytes), 0);
-  ASSERT_EQ(::listen(listener, 1), 0);
-  ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&name), &bytes), 0);
+  KeeperInfo info;
+  const int listener = listen_elsewhere(&info);
   std::thread other([&] {
     std::unique_ptr<PeerConnection> peer;
     Fields request, reply{{"bytes", std::to_string(piece_.bytes)}};
@@ -207,7 +227,6 @@ TEST_F(KeeperTest, TellsOfBytesThatAreFetched) {
     ::close(fd);
   });
   std::uint64_t moved = 0;
-  const KeeperInfo info{.host = "elsewhere", .name = "b", .addresses = {{"127.0.0.1", ntohs(name.sin_port)}}};
   const Status status =
       fetch_pieces(directory(), info, there_, {piece_}, soon(), [&moved](std::uint64_t part) { moved += part; });
   other.join();
