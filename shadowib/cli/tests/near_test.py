@@ -345,7 +345,7 @@ class Near(unittest.TestCase):
         saved = self.checkpoint("--wait", "far")
         self.assertEqual((there(), saved["far"]), (whole, far))
         (place / "HOLD").touch()
-        saved = self.checkpoint("--wait", "near")
+        saved = self.checkpoint("--wait", "near", "--store", "mem:single", "--near", self.memory)
         self.assertNotIn("far", saved)
         self.assertNotEqual(there(), sorted(2 * whole))
         saved = self.checkpoint("--kill", "--wait", "near")
@@ -353,6 +353,15 @@ class Near(unittest.TestCase):
         self.assertNotEqual(there(), sorted(3 * whole))
         (place / "HOLD").unlink()
         self.wait_for(lambda: there() == sorted(3 * whole))
+        self.wait_for(lambda: all(s["far"] for s in json.loads(self.shadowib("list", "--json").stdout)["sets"]))
+        table = self.shadowib("list").stdout
+        self.assertEqual(column(table, "store"), ["central", "mem:single", "central"])
+        self.assertEqual(column(table, "survives"), ["all but DIR", "0 hosts", "all but DIR"])
+        self.wait_for(lambda: not json.loads(self.shadowib("status", "demo", "--json").stdout)["flushing"])
+        self.shadowib("gc", "--keep", 1)
+        table = self.shadowib("list").stdout
+        self.assertEqual(column(table, "manifest"), ["ok", "only far", "only far"])
+        self.assertEqual(column(table, "far"), ["yes"] * 3)
 
     def test_waits_for_a_flush_that_is_under_way(self):
         place, far, there = self.far()
