@@ -15,7 +15,7 @@
 namespace shadowib {
 namespace {
 
-constexpr std::size_t kLongestLine = 8192;  // a path has 4096 bytes, and \012 for a line's end in it
+constexpr std::size_t kLongestLine = 8192;  // a path may be longer: of that one the beginning is told
 
 // "START-END rwxp OFFSET DEVICE INODE   NAME"
 bool parse(const char* line, Mapping* mapping) {
@@ -59,8 +59,13 @@ struct Visit {
   bool more = true;
   char buffer[kLongestLine];
 
-  void take(const Mapping& mapping) {
-    if (mapping.start < from || !is_of(kind, mapping)) return;
+  // A mapping may have grown since the one before was visited, and have become one with it: the rest is told.
+  void take(Mapping mapping) {
+    if (mapping.end <= from || !is_of(kind, mapping)) return;
+    if (mapping.start < from) {
+      if (mapping.inode != 0) mapping.offset += from - mapping.start;
+      mapping.start = from;
+    }
     from = mapping.end;
     more = visit(mapping, arg);
   }
@@ -69,6 +74,18 @@ struct Visit {
 // PROCMAP_QUERY_VMA_... and PROCMAP_QUERY_COVERING_OR_NEXT_VMA.
 constexpr std::uint64_t kReadable = 1, kWritable = 2, kExecutable = 4, kShared = 8, kThisOrNext = 16;
 constexpr std::size_t kLongestName = 4096;
+
+// As the text has a line's end in a name. False: there is no room for it.
+bool escape_ends(char* name, std::size_t room) {
+  std::size_t bytes = std::strlen(name) + 1;
+  while ((name = std::strchr(name, '\n')) != nullptr) {
+    if (bytes + 3 > room) return false;
+    std::memmove(name + 4, name + 1, std::strlen(name));
+    std::memcpy(name, "\\012", 4);
+    bytes += 3;
+  }
+  return true;
+}
 
 // False: the kernel does not tell that way, or not all; what is left is in the text.
 bool visit_by_query(int fd, Visit* v) {
@@ -81,6 +98,7 @@ bool visit_by_query(int fd, Visit* v) {
     query.vma_name_size = kLongestName;
     if (::syscall(SYS_ioctl, fd, kProcmapQuery, &query) != 0) return errno == ENOENT;
     if (query.vma_name_size == 0) v->buffer[0] = '\0';
+    if (!escape_ends(v->buffer, sizeof(v->buffer))) return false;
     v->take({query.vma_start, query.vma_end, (query.vma_flags & kReadable) != 0, (query.vma_flags & kWritable) != 0,
              (query.vma_flags & kExecutable) != 0, (query.vma_flags & kShared) != 0, query.vma_offset,
              makedev(query.dev_major, query.dev_minor), query.inode, v->buffer});
@@ -90,18 +108,29 @@ bool visit_by_query(int fd, Visit* v) {
 
 int visit_text(int fd, Visit* v) {
   std::size_t kept = 0;  // the beginning of a line whose end has not been read
+  bool told = false;     // what is read now is the end of a line that was too long
   long n = 0;
-  while (v->more && (n = ::syscall(SYS_read, fd, v->buffer + kept, sizeof(v->buffer) - kept)) > 0) {
+  const auto take_line = [&](const char* line) {
+    Mapping mapping;
+    if (!told && parse(line, &mapping)) v->take(mapping);
+  };
+  while (v->more && (n = ::syscall(SYS_read, fd, v->buffer + kept, sizeof(v->buffer) - 1 - kept)) > 0) {
     const std::size_t bytes = kept + static_cast<std::size_t>(n);
     char *line = v->buffer, *end;
     while (v->more && (end = static_cast<char*>(std::memchr(line, '\n', v->buffer + bytes - line))) != nullptr) {
       *end = '\0';
-      Mapping mapping;
-      if (parse(line, &mapping)) v->take(mapping);
+      take_line(line);
+      told = false;
       line = end + 1;
     }
     kept = static_cast<std::size_t>(v->buffer + bytes - line);
     std::memmove(v->buffer, line, kept);
+    if (v->more && kept == sizeof(v->buffer) - 1) {
+      v->buffer[kept] = '\0';
+      take_line(v->buffer);
+      told = true;
+      kept = 0;
+    }
   }
   return n < 0 ? errno : 0;
 }

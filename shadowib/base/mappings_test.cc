@@ -1,7 +1,9 @@
 #include "shadowib/base/mappings.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -100,6 +102,95 @@ TEST(Mappings, OfAKindAreTheSameFromTheKernelAndFromTheText) {
   for (const auto& [at, bytes] : made) munmap(at, bytes);
   close(fd);
   close(text);
+  unlink(copy);
+}
+
+// While the table is read, other threads change it.
+TEST(Mappings, ThatGrowMeanwhileAreToldOnce) {
+  constexpr std::uint64_t kPage = 4096;
+  char file[] = "/tmp/shadowib-mappings-XXXXXX";
+  const int fd = mkstemp(file);
+  ASSERT_GE(fd, 0);
+  unlink(file);
+  ASSERT_EQ(ftruncate(fd, 2 * kPage), 0);
+  auto* memory = static_cast<char*>(mmap(nullptr, 2 * kPage, PROT_READ, MAP_PRIVATE, fd, 0));
+  ASSERT_NE(memory, MAP_FAILED);
+  ASSERT_EQ(mprotect(memory, kPage, PROT_READ | PROT_EXEC), 0);
+  const auto start = reinterpret_cast<std::uint64_t>(memory);
+  std::vector<Mapping> seen;
+  const auto visit = [&](const Mapping& m) {
+    if (m.start < start || m.start >= start + 2 * kPage) return true;
+    seen.push_back(m);
+    return mprotect(memory, 2 * kPage, PROT_READ | PROT_EXEC) == 0 && seen.size() < 3;
+  };
+  EXPECT_EQ(for_each_mapping(MappingsOf::kExecutable, kOwnMaps, visit), 0);
+  ASSERT_LE(seen.size(), 2u);
+  EXPECT_EQ(seen[0].start, start);
+  EXPECT_EQ(seen[0].end, start + kPage);
+  if (seen.size() == 2) {  // the text may have been read before
+    EXPECT_EQ(seen[1].start, start + kPage);
+    EXPECT_EQ(seen[1].end, start + 2 * kPage);
+    EXPECT_EQ(seen[1].offset, kPage);
+  }
+  munmap(memory, 2 * kPage);
+  close(fd);
+}
+
+// A file whose path is longer than a line may be, and one whose name has a line's end.
+TEST(Mappings, OfFilesWithStrangeNames) {
+  constexpr std::size_t kPage = 4096;
+  char top[] = "/tmp/shadowib-mappings-XXXXXX", copy[] = "/tmp/shadowib-mappings-XXXXXX";
+  ASSERT_NE(mkdtemp(top), nullptr);
+  const int text = mkstemp(copy);
+  ASSERT_GE(text, 0);
+  const std::string name(200, 'n'), ends = "a\nb\n" + std::string(150, '\n');
+  std::vector<int> directories{open(top, O_PATH | O_DIRECTORY)};
+  std::vector<void*> made;
+  const auto map_file = [&](const std::string& file) {
+    const int fd = openat(directories.back(), file.c_str(), O_RDWR | O_CREAT, 0600);
+    ASSERT_GE(fd, 0);
+    ASSERT_EQ(ftruncate(fd, kPage), 0);
+    made.push_back(mmap(nullptr, kPage, PROT_READ | PROT_EXEC, MAP_SHARED, fd, 0));
+    ASSERT_NE(made.back(), MAP_FAILED);
+    unlinkat(directories.back(), file.c_str(), 0);
+    close(fd);
+  };
+  map_file(ends);
+  for (int depth = 0; depth < 60; ++depth) {
+    ASSERT_EQ(mkdirat(directories.back(), name.c_str(), 0700), 0);
+    directories.push_back(openat(directories.back(), name.c_str(), O_PATH | O_DIRECTORY));
+    ASSERT_GE(directories.back(), 0);
+    if (depth % 6 == 0) map_file(name);
+  }
+  std::ifstream maps(kOwnMaps);
+  std::ofstream(copy) << maps.rdbuf();
+  for (const MappingsOf kind : {MappingsOf::kShared, MappingsOf::kExecutable})
+    for (const char* from : {const_cast<const char*>(kOwnMaps), const_cast<const char*>(copy)}) {
+      std::vector<std::uint64_t> seen;
+      seen.reserve(1024);
+      bool escaped = false;
+      EXPECT_EQ(for_each_mapping(kind, from,
+                                 [&](const Mapping& m) {
+                                   seen.push_back(m.start);
+                                   escaped =
+                                       escaped || std::string(m.name).find("/a\\012b\\012") != std::string::npos;
+                                   EXPECT_EQ(std::string(m.name).find('\n'), std::string::npos);
+                                   return true;
+                                 }),
+                0);
+      EXPECT_TRUE(escaped) << from;
+      for (void* at : made)
+        EXPECT_EQ(std::count(seen.begin(), seen.end(), reinterpret_cast<std::uint64_t>(at)), 1) << from;
+    }
+  for (void* at : made) munmap(at, kPage);
+  while (directories.size() > 1) {
+    close(directories.back());
+    directories.pop_back();
+    unlinkat(directories.back(), name.c_str(), AT_REMOVEDIR);
+  }
+  close(directories.back());
+  close(text);
+  rmdir(top);
   unlink(copy);
 }
 
