@@ -123,7 +123,6 @@ std::uint64_t RoundSaver::faults() {
 Status RoundSaver::prepare(Saver** saver) {
   SHADOWIB_TRY(messages_.barrier("65.all"));
   SHADOWIB_TRY(fault_point(Phase::kClone));
-  faults_ = faults();
   refusal_ = judge_saver();
   if (refusal_.ok() && request_.stands)
     refusal_ = Status::of(Code::kRefused, ENOMEM,
@@ -131,6 +130,7 @@ Status RoundSaver::prepare(Saver** saver) {
                           " MiB are free, and this one may write %" PRIu64 " MiB",
                           free_ >> 20, need_ >> 20);
   if (refusal_.ok()) refusal_ = saver_.prepare();
+  if (refusal_.ok()) faults_ = faults();  // never under a filter, which may not know the call
   *saver = refusal_.ok() ? &saver_ : nullptr;
   return {};
 }

@@ -1,4 +1,6 @@
 // Members that go on while savers write their images (--save forked).
+#include <sys/syscall.h>
+
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
@@ -194,6 +196,20 @@ TEST_F(AgentSaverTest, AMemberWithoutASaverStands) {
   EXPECT_EQ(report_.members[0].save, "stopped");
   EXPECT_NE(report_.members[0].why_stopped.find("adopts orphans"), std::string::npos);
   EXPECT_TRUE(members_[0]->runs());
+}
+
+// Only the calls of hooks/raw/needed_calls.h have been tried there.
+TEST_F(AgentSaverTest, AMemberUnderAFilterIsAskedForNoMoreCalls) {
+  for (const SaveWay save : {SaveWay::kForked, SaveWay::kAuto}) {
+    save_ = save;
+    members_.clear();
+    start(1, {{"AGENT_TEST_KILLED_AT", std::to_string(SYS_getrusage)}});
+    const Status status = checkpoint();
+    ASSERT_TRUE(status.ok()) << status.text();
+    EXPECT_EQ(report_.members[0].save, "stopped");
+    EXPECT_NE(report_.members[0].why_stopped.find("seccomp"), std::string::npos) << report_.members[0].why_stopped;
+    EXPECT_TRUE(members_[0]->runs());
+  }
 }
 
 TEST_F(AgentSaverTest, EndsByKillInTheOrderOfEveryOther) {
