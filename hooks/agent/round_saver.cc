@@ -106,8 +106,10 @@ Fields RoundSaver::needs() {
   if (!request_.weighs) return fields;
   const std::uint64_t most = private_memory(), apart = std::min(most, 2 * copies_.room());
   need_ = std::min(most - apart, g_agent.rewritten);
-  free_ = free_memory();
+  std::string group;
+  free_ = free_memory(&group);
   fields["host"] = this_host();
+  fields["group"] = group;
   fields["needs"] = std::to_string(need_);
   fields["free"] = std::to_string(free_);
   fields["bytes"] = std::to_string(most - apart / 2);

@@ -74,8 +74,8 @@ Status CheckpointDrive::judge_savers(Fields* go) {
     // Copies and parities of other hosts' images lie here, too, and take as much at most.
     const std::uint64_t images =
         plan_.tier != Tier::kMem ? 0 : field_number(fields, "bytes") * (plan_.is_redundant() ? 2 : 1);
-    needs[member] = {field_text(fields, "host"), field_number(fields, "needs") + images,
-                     field_number(fields, "free")};
+    needs[member] = {field_text(fields, "host"), field_number(fields, "needs") + images, field_number(fields, "free"),
+                     field_text(fields, "group")};
   }
   std::string standing;
   for (const std::uint32_t member : members_that_stand(needs))

@@ -1,6 +1,7 @@
 #include "hooks/command/room.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "hooks/raw/room.h"
 
@@ -44,25 +45,26 @@ StoreQuestion describe_room(const StoreChoice& choice, const std::string& direct
   return question;
 }
 
-// Members of one host may be in groups with limits of their own, so each asks whether its own will do.
+// Members of one host may be in groups with limits of their own. Each group has to do for its members, and the host
+// for all of them.
 std::vector<std::uint32_t> members_that_stand(const std::map<std::uint32_t, SaverNeed>& needs) {
-  struct Host {
+  struct Room {
     std::uint64_t bytes = 0, free = 0;
+    bool is_enough() const { return free > kSpareMemory && bytes < free - kSpareMemory; }
   };
-  std::map<std::string, Host> hosts;
+  std::map<std::string, Room> hosts;
+  std::map<std::pair<std::string, std::string>, Room> groups;
   for (const auto& [member, need] : needs) {
-    Host& host = hosts[need.host];
+    Room& host = hosts[need.host];
     host.bytes += need.bytes;
     host.free = std::max(host.free, need.free);
+    Room& group = groups.try_emplace({need.host, need.group}, Room{0, ~0ull}).first->second;
+    group.bytes += need.bytes;
+    group.free = std::min(group.free, need.free);
   }
-  const auto has_room = [](std::uint64_t bytes, std::uint64_t free) {
-    return free > kSpareMemory && bytes < free - kSpareMemory;
-  };
   std::vector<std::uint32_t> standing;
-  for (const auto& [member, need] : needs) {
-    const Host& host = hosts[need.host];
-    if (!has_room(host.bytes, host.free) || !has_room(need.bytes, need.free)) standing.push_back(member);
-  }
+  for (const auto& [member, need] : needs)
+    if (!hosts[need.host].is_enough() || !groups[{need.host, need.group}].is_enough()) standing.push_back(member);
   return standing;
 }
 

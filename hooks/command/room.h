@@ -28,8 +28,9 @@ StoreQuestion describe_room(const StoreChoice& choice, const std::string& direct
 struct SaverNeed {
   std::string host;
   std::uint64_t bytes = 0, free = 0;  // `free`: of its host, or less where its memory group has less
+  std::string group = {};             // of its host, that has less; "": none
 };
-// Members that are to stand: the free memory of their host is too little for all of it together.
+// Members that are to stand: the free memory of their host, or of their group, is too little for all of it together.
 std::vector<std::uint32_t> members_that_stand(const std::map<std::uint32_t, SaverNeed>& needs);
 
 }  // namespace shadowib

@@ -45,7 +45,13 @@ TEST(MembersThatStand, AreThoseWhoseHostHasTooLittleMemoryForAllOfThem) {
   EXPECT_EQ(standing({{0, {"a", 100 * kMib, 200 * kMib}}, {1, {"a", 100 * kMib, 200 * kMib}}}), (Members{0, 1}));
   EXPECT_EQ(standing({{0, {"a", 100 * kMib, 200 * kMib}}, {1, {"b", 100 * kMib, 200 * kMib}}}), Members{});
   // Member 1 is in a group that has less.
-  EXPECT_EQ(standing({{0, {"a", 100 * kMib, 900 * kMib}}, {1, {"a", 100 * kMib, 120 * kMib}}}), Members{1});
+  EXPECT_EQ(standing({{0, {"a", 100 * kMib, 900 * kMib}}, {1, {"a", 100 * kMib, 120 * kMib, "1:7"}}}), Members{1});
+  // Two in one group share what it has, however much the host of the third has.
+  const std::uint64_t plenty = 9000 * kMib;
+  const SaverNeed in_group{"a", 100 * kMib, 200 * kMib, "1:7"};
+  EXPECT_EQ(standing({{0, in_group}, {1, in_group}, {2, {"a", 100 * kMib, plenty}}}), (Members{0, 1}));
+  EXPECT_EQ(standing({{0, in_group}, {1, {"a", 100 * kMib, 200 * kMib, "1:8"}}, {2, {"a", 100 * kMib, plenty}}}),
+            Members{});
   // A member that did not tell, of another version: nothing is known to be free.
   EXPECT_EQ(standing({{0, {"", 0, 0}}}), Members{0});
 }

@@ -27,9 +27,9 @@
 //
 // `phase/<index>`              `phase=10`: the member has the request. Its later phases show at the barriers.
 // `save/<index>`               `forked=1`, before `fds`, if the request says `save=forked`.
-//                              `host= needs= free= bytes=`: memory that it may take meanwhile, what its host has
-//                              free, and the most that its image takes, if the request says `weighs=1`. The member
-//                              comes to barriers 65.all and 65.
+//                              `host= needs= free= group= bytes=`: memory that it may take meanwhile, what its host
+//                              has free, or the cgroup that has less, and the most that its image takes, if the
+//                              request says `weighs=1`. The member comes to barriers 65.all and 65.
 // `near/<index>`               `host=<base/this_host.h> domain=`, before `fds`, if images stay near.
 //                              `bytes= mem= disk=` if the command has yet to choose the place.
 // `keeper/<host>`              Claimed by the member that starts the host's keeper.

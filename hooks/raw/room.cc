@@ -1,5 +1,6 @@
 #include "hooks/raw/room.h"
 
+#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -67,31 +68,42 @@ std::uint64_t of_meminfo(const char* name) {
   return read_proc_file("/proc/meminfo", &text) == 0 ? kib_of(text, name) : 0;
 }
 
-// The least that `number` gives for the group `path` and those above it.
+// The least that `number` gives for the group `path` and those above it. `directory`: of the group that gives it.
 template <typename Number>
-std::uint64_t least_of(const std::string& root, std::string path, const Number& number) {
+std::uint64_t least_of(const std::string& root, std::string path, std::string* directory, const Number& number) {
   for (std::uint64_t least = kNoLimit;;) {
-    least = std::min(least, number(root + path));
+    if (const std::uint64_t own = number(root + path); own < least) {
+      least = own;
+      if (directory != nullptr) *directory = root + path;
+    }
     const std::size_t slash = path.rfind('/');
     if (slash == std::string::npos || path.empty()) return least;
     path.resize(slash);
   }
 }
 
-std::uint64_t least_of_own_groups(std::uint64_t (*of_group)(int, const std::string&, std::string)) {
-  std::string text, path;
+std::uint64_t least_of_own_groups(std::uint64_t (*of_group)(int, const std::string&, std::string, std::string*),
+                                  std::string* directory = nullptr) {
+  std::string text, path, of_version;
   std::uint64_t least = kNoLimit;
   if (read_proc_file("/proc/self/cgroup", &text) != 0) return least;
-  if (own_group(text, 2, &path)) least = std::min(least, of_group(2, "/sys/fs/cgroup", path));
-  if (own_group(text, 1, &path)) least = std::min(least, of_group(1, "/sys/fs/cgroup/memory", path));
+  const auto take = [&](int version, const char* root) {
+    if (!own_group(text, version, &path)) return;
+    const std::uint64_t room = of_group(version, root, path, &of_version);
+    if (room >= least) return;
+    least = room;
+    if (directory != nullptr) *directory = of_version;
+  };
+  take(2, "/sys/fs/cgroup");
+  take(1, "/sys/fs/cgroup/memory");
   return least;
 }
 
 }  // namespace
 
-std::uint64_t cgroup_room(int version, const std::string& root, std::string path) {
+std::uint64_t cgroup_room(int version, const std::string& root, std::string path, std::string* directory) {
   const Names& names = kNames[version - 1];
-  return least_of(root, std::move(path), [&names](const std::string& group) {
+  return least_of(root, std::move(path), directory, [&names](const std::string& group) {
     const std::uint64_t limit = number_of(group + names.limit), taken = number_of(group + names.taken);
     if (limit == kNoLimit || taken == kNoLimit) return kNoLimit;
     const std::uint64_t held = taken - std::min(taken, idle_cache(group, names.idle));
@@ -99,9 +111,9 @@ std::uint64_t cgroup_room(int version, const std::string& root, std::string path
   });
 }
 
-std::uint64_t cgroup_limit(int version, const std::string& root, std::string path) {
+std::uint64_t cgroup_limit(int version, const std::string& root, std::string path, std::string* directory) {
   const Names& names = kNames[version - 1];
-  return least_of(root, std::move(path),
+  return least_of(root, std::move(path), directory,
                   [&names](const std::string& group) { return number_of(group + names.limit); });
 }
 
@@ -112,6 +124,17 @@ std::uint64_t host_memory() { return of_meminfo("MemTotal"); }
 std::uint64_t host_memory_available() { return of_meminfo("MemAvailable"); }
 
 std::uint64_t free_memory() { return std::min(host_memory_available(), least_of_own_groups(cgroup_room)); }
+
+std::uint64_t free_memory(std::string* group) {
+  std::string directory;
+  const std::uint64_t available = host_memory_available(), room = least_of_own_groups(cgroup_room, &directory);
+  struct stat info {};
+  group->clear();
+  // A path may be of another group in another namespace.
+  if (room < available && ::stat(directory.c_str(), &info) == 0)
+    *group = std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino);
+  return std::min(available, room);
+}
 
 std::uint64_t free_space(const char* path) {
   struct statfs info {};

@@ -9,13 +9,16 @@ namespace shadowib {
 // Bytes of memory that new data may take: MemAvailable, or less where a cgroup of this process allows less. 0 if
 // /proc is not there.
 std::uint64_t free_memory();
+// `group`: names, among all of this host, the cgroup that has the least room; "" where the host has less.
+std::uint64_t free_memory(std::string* group);
 
 // The least that the group `path` and those above it may still take, of memory cgroups of that version (1 or 2)
-// mounted at `root`. Page cache that nobody uses does not count as taken. ~0 where none has a limit.
-std::uint64_t cgroup_room(int version, const std::string& root, std::string path);
+// mounted at `root`. Page cache that nobody uses does not count as taken. ~0 where none has a limit. `directory`, if
+// not nullptr and one has: the one with the least.
+std::uint64_t cgroup_room(int version, const std::string& root, std::string path, std::string* directory = nullptr);
 
 // The least limit of such a group and those above it. ~0 where none has one.
-std::uint64_t cgroup_limit(int version, const std::string& root, std::string path);
+std::uint64_t cgroup_limit(int version, const std::string& root, std::string path, std::string* directory = nullptr);
 // The limit of this process's cgroups. ~0: none.
 std::uint64_t memory_limit();
 // MemTotal and MemAvailable. 0 if /proc is not there.

@@ -36,6 +36,12 @@ TEST_F(RoomTest, AGroupMayTakeWhatItsLimitAndThoseAboveLeave) {
   EXPECT_EQ(cgroup_room(2, root_, "/job/step"), 700u);
   group("/job/step", "600", 200, 0);
   EXPECT_EQ(cgroup_room(2, root_, "/job/step"), 400u);
+  std::string least;
+  cgroup_room(2, root_, "/job/step", &least);
+  EXPECT_EQ(least, root_ + "/job/step");
+  group("/job/step", "2000", 200, 0);
+  cgroup_room(2, root_, "/job/step", &least);
+  EXPECT_EQ(least, root_ + "/job");
   group("/job/step", "600", 800, 0);
   EXPECT_EQ(cgroup_room(2, root_, "/job/step"), 0u);
 }
