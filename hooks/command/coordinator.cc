@@ -481,6 +481,7 @@ Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report
   CheckpointOptions left = options;  // in which all attempts have to end
   Status refusal;                    // of attempts before; tells more than that the rest was too little for another
   std::vector<StoreSpec> full;
+  std::string why_stopped;
   for (int attempt = 1;; ++attempt) {
     JobView view;
     SHADOWIB_TRY(open_job(options.directory, options.job, options.exchange, &view));
@@ -496,6 +497,7 @@ Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report
     }
     if (left.save == SaveWay::kAuto && drive.ran_out_of_memory(status) && !deadline.has_passed()) {
       left.save = SaveWay::kStopped;
+      why_stopped = status.text();
       left.timeout_ms = std::max(deadline.left_ms(), 1);
       --attempt;
       continue;
@@ -506,6 +508,7 @@ Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report
       continue;
     }
     if (status.code() == Code::kTimeout && !refusal.ok() && left.timeout_ms < kTooLittleMs) return refusal;
+    report->why_stopped = why_stopped;
     if (status.ok() || !drive.worth_another(status)) return status;
     if (CheckpointDrive::passes(status)) {
       refusal = status;

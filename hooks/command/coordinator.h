@@ -95,6 +95,7 @@ struct CheckpointReport {
   Compression compression = Compression::kNone;
   std::vector<StoreOption> considered;  // of options.choice: what could have been, quickest first
   bool compressed_for_room = false;     // by options.choice: none had room for plain images
+  std::string why_stopped;              // with kAuto: programs stood after all, since a saver had died; "": none had
   std::string job, near_place;
   std::uint64_t most_bytes = 0;       // of a host that has the most; of a near store
   std::optional<SetCluster> cluster;  // the set is a CLC

@@ -145,6 +145,7 @@ Json report_json(const CheckpointReport& report) {
   for (const StoreOption& option : report.considered)
     json["considered"].push_back(
         {{"store", option.store.text()}, {"seconds", option.seconds}, {"lacks", option.shortage}});
+  if (!report.why_stopped.empty()) json["why_stopped"] = report.why_stopped;
   if (!report.store.is_near()) return json;
   json["store"] = report.store.text();
   json["near"] = near_set_path(report.near_place, report.job, report.set_id);
@@ -166,6 +167,9 @@ void print_report(const CheckpointReport& report) {
                  compression_name(report.compression));
   if (!report.considered.empty() && !report.store.is_near())
     std::fprintf(stderr, "shadowib: store auto has chosen central; --json tells what other stores lack\n");
+  if (!report.why_stopped.empty())
+    std::fprintf(stderr, "shadowib: all members stood while their images were written, at a second attempt: %s\n",
+                 report.why_stopped.c_str());
   for (const MemberReport& m : report.members)
     if (!m.why_stopped.empty())
       std::fprintf(stderr, "shadowib: member %u stood while its image was written: %s\n", m.index,

@@ -168,11 +168,13 @@ TEST_F(AgentSaverTest, AnAutomaticOneIsTakenAnewWithoutASaverThatDies) {
   Status status = checkpoint();
   ASSERT_TRUE(status.ok()) << status.text();
   for (const auto& m : report_.members) EXPECT_EQ(m.save, "forked") << m.why_stopped;
+  EXPECT_EQ(report_.why_stopped, "");
   members_.clear();
   start(2, {{"SHADOWIB_FAULT", "68:crash:1"}});
   status = checkpoint();
   ASSERT_TRUE(status.ok()) << status.text();
   for (const auto& m : report_.members) EXPECT_EQ(m.save, "") << "it is a checkpoint of --save stopped";
+  EXPECT_NE(report_.why_stopped.find("was killed"), std::string::npos) << report_.why_stopped;
   for (auto& member : members_) EXPECT_TRUE(member->runs());
   EXPECT_FALSE(savers_run());
 }
