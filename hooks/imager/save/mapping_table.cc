@@ -14,7 +14,7 @@
 namespace shadowib {
 namespace {
 
-constexpr std::size_t kTextBytes = 64 << 10;  // read at a time; a path is at most 4 KiB, escaped
+constexpr std::size_t kTextBytes = 64 << 10;  // read at a time: a path may be longer, by names of directories
 
 // One mapping as smaps tells it.
 struct Area {
@@ -82,6 +82,10 @@ class SmapsReader {
     scan_ -= begin_;
     filled_ -= begin_;
     begin_ = 0;
+    if (filled_ == kTextBytes) {  // by one line, whose end and all behind it would be left out
+      error_ = ENAMETOOLONG;
+      return false;
+    }
     const long n = raw::invoke(__NR_read, fd_, buffer_ + filled_, kTextBytes - filled_);
     if (n < 0) error_ = static_cast<int>(-n);
     if (n <= 0) return false;
@@ -302,6 +306,11 @@ class TableBuilder {
         area.protection_key = parse_number(&key, 10);
       }
     }
+    if (reader.error() == ENAMETOOLONG)
+      return Status::of(Code::kRefused, ENAMETOOLONG,
+                        "the mapping behind %lx-%lx cannot be checkpointed: its path is longer than %zu KiB; use a "
+                        "shorter one",
+                        area.start, area.end, kTextBytes >> 10);
     if (reader.error() != 0)
       return Status::of(Code::kInternal, reader.error(), "cannot read /proc/self/smaps: errno %d", reader.error());
     if (have) SHADOWIB_TRY(add(area));

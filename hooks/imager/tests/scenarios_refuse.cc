@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "hooks/imager/imager.h"
 #include "hooks/imager/tests/subject.h"
@@ -127,6 +128,29 @@ SCENARIO(refuse_removed_directory) {
   CHECK_THAT(::mkdir(below.c_str(), 0700) == 0 && ::chdir(below.c_str()) == 0);
   const Status there = check_capturable();
   CHECK_THAT(there.ok() && ::rmdir(below.c_str()) == 0 && ::rmdir(path) == 0);
+  expect_refusal();
+}
+
+// A line of it does not fit where mappings are read, and behind it are others.
+SCENARIO(refuse_path_without_end) {
+  char path[] = "/tmp/shadowib-imager-XXXXXX";
+  CHECK_THAT(::mkdtemp(path) != nullptr);
+  const std::string name(250, '\n');  // each is told as \012
+  std::vector<int> directories{::open(path, O_PATH | O_DIRECTORY)};
+  for (int i = 0; i < 70; ++i) {
+    CHECK_THAT(::mkdirat(directories.back(), name.c_str(), 0700) == 0);
+    directories.push_back(::openat(directories.back(), name.c_str(), O_PATH | O_DIRECTORY));
+  }
+  const int fd = ::openat(directories.back(), "file", O_RDWR | O_CREAT, 0600);
+  CHECK_THAT(::ftruncate(fd, 4096) == 0);
+  CHECK_THAT(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0) != MAP_FAILED);
+  CHECK_THAT(::close(fd) == 0 && ::unlinkat(directories.back(), "file", 0) == 0);
+  while (directories.size() > 1) {
+    CHECK_THAT(::close(directories.back()) == 0);
+    directories.pop_back();
+    CHECK_THAT(::unlinkat(directories.back(), name.c_str(), AT_REMOVEDIR) == 0);
+  }
+  CHECK_THAT(::close(directories.back()) == 0 && ::rmdir(path) == 0);
   expect_refusal();
 }
 
