@@ -502,6 +502,8 @@ Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report
       --attempt;
       continue;
     }
+    if (left.save == SaveWay::kForked && drive.ran_out_of_memory(status))
+      return Status::of(status.code(), status.error(), "%.350s; use --save auto or stopped", status.text());
     if (CheckpointDrive::is_outdated(status) && !deadline.has_passed()) {
       left.timeout_ms = std::max(deadline.left_ms(), 1);
       --attempt;  // it was none: nobody has been asked

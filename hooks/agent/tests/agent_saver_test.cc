@@ -147,7 +147,7 @@ TEST_F(AgentSaverTest, AMemberThatEndsMeanwhileEndsTheCheckpoint) {
 }
 
 TEST_F(AgentSaverTest, ASaverThatDiesOrFailsEndsTheCheckpoint) {
-  for (const auto& [fault, code, text] : {std::tuple{"68:crash:1", Code::kAborted, "was killed"},
+  for (const auto& [fault, code, text] : {std::tuple{"68:crash:1", Code::kAborted, "use --save auto or stopped"},
                                           {"68:fail:1", Code::kIo, "fault point 68"},
                                           {"68:enospc:1", Code::kIo, "no space left"}}) {
     SCOPED_TRACE(fault);
@@ -175,6 +175,7 @@ TEST_F(AgentSaverTest, AnAutomaticOneIsTakenAnewWithoutASaverThatDies) {
   ASSERT_TRUE(status.ok()) << status.text();
   for (const auto& m : report_.members) EXPECT_EQ(m.save, "") << "it is a checkpoint of --save stopped";
   EXPECT_NE(report_.why_stopped.find("was killed"), std::string::npos) << report_.why_stopped;
+  EXPECT_EQ(report_.why_stopped.find("use --save"), std::string::npos) << report_.why_stopped;
   for (auto& member : members_) EXPECT_TRUE(member->runs());
   EXPECT_FALSE(savers_run());
 }

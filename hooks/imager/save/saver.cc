@@ -149,9 +149,7 @@ Status Saver::result(SaveResult* result) const {
   }
   if (report_->end.load() == SaverReport::kFailed) return report_->status;
   return Status::of(Code::kAborted, ENOMEM,
-                    "the process that wrote the image (pid %d) was killed, perhaps since memory ran out; use --save "
-                    "auto or stopped",
-                    pid_);
+                    "the process that wrote the image (pid %d) was killed, perhaps since memory ran out", pid_);
 }
 
 void Saver::end_process() {
