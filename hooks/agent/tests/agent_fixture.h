@@ -21,6 +21,9 @@
 #include <vector>
 
 #include "hooks/command/coordinator.h"
+#include "hooks/job/members.h"
+#include "hooks/job/protocol.h"
+#include "shadowib/base/deadline.h"
 #include "shadowib/base/lock.h"
 
 namespace shadowib {
@@ -138,6 +141,24 @@ class AgentTest : public testing::Test {
     const std::string name = "\"settles\":";
     const std::size_t at = members[0].json.find(name);
     return at == std::string::npos ? -1 : std::atoi(members[0].json.c_str() + at + name.size());
+  }
+  // Waits until all members have heard of the last request and are done with it, as with one whose command is dead.
+  // The next request would take its place.
+  void await_members_done() {
+    JobView view;
+    ASSERT_TRUE(open_job(directory_, "job", exchange_, &view).ok());
+    Fields request;
+    bool found = false;
+    ASSERT_TRUE(view.fields("control/checkpoint", &request, &found).ok() && found);
+    const Deadline deadline = Deadline::in_ms(60000);
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      const std::string key = checkpoint_key(view.epoch, field_number(request, "n"), "done/" + std::to_string(i));
+      std::string done;
+      for (found = false; !found; usleep(1000)) {
+        ASSERT_TRUE(view.exchange->get(key, &done, &found).ok());
+        ASSERT_FALSE(deadline.has_passed()) << "member " << i << " has not done with checkpoint " << request["n"];
+      }
+    }
   }
   void expect_nothing_left() {
     std::error_code error;

@@ -92,8 +92,9 @@ TEST_F(AgentTest, ACommandThatDiesIsNoticedByItsLock) {
     int status;
     waitpid(command, &status, 0);
     EXPECT_TRUE(WIFSIGNALED(status));
+    await_members_done();
     for (auto& member : members_) EXPECT_TRUE(member->runs());
-    Status next = checkpoint();  // waits for those that are still resuming
+    Status next = checkpoint();
     EXPECT_TRUE(next.ok()) << next.text();
     std::filesystem::remove_all(report_.set_path);
     expect_nothing_left();
