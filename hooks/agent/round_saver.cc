@@ -24,7 +24,6 @@ constexpr std::uint64_t kSmallPage = 4096;
 // Smaller ones cost less by the kernel than by calls for each.
 constexpr std::uint64_t kLeastCopied = 64 << 10;
 constexpr std::size_t kMostCopied = 1024;  // each may split two mappings for the moment
-constexpr std::uint64_t kSpareMemory = 64 << 20;
 constexpr std::uint64_t kRewrittenTimes =
     2;  // of what a program wrote beside its last saver, it may write beside the next
 

@@ -13,8 +13,6 @@ std::uint64_t usable(std::uint64_t free) { return free / 20 * 19; }
 
 constexpr double kMargin = 1.1;
 
-constexpr std::uint64_t kSpareMemory = 64 << 20;  // of a host, for all else
-
 }  // namespace
 
 double expected_part(const StoreRates& rates, Compression compression) {

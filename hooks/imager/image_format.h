@@ -23,6 +23,7 @@ inline constexpr std::uint32_t kShortRuns = 9;
 inline constexpr char kImageMagic[8] = {'S', 'H', 'A', 'D', 'O', 'W', 'I', '\n'};
 inline constexpr std::uint32_t kImageByteOrder = 0x01020304;
 inline constexpr std::uint64_t kPage = 4096;
+inline constexpr std::uint64_t kHugePage = 2 << 20;
 // Mappings that a process being restored has beside those of its image: the restorer and the vdso.
 inline constexpr std::uint32_t kRestorerMappings = 8;
 

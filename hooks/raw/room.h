@@ -6,6 +6,9 @@
 
 namespace shadowib {
 
+// Savers, and copies of registered memory, leave so much of a host's memory to all else.
+inline constexpr std::uint64_t kSpareMemory = 64 << 20;
+
 // Bytes of memory that new data may take: MemAvailable, or less where a cgroup of this process allows less. 0 if
 // /proc is not there.
 std::uint64_t free_memory();

@@ -16,7 +16,6 @@ namespace {
 
 constexpr std::uint64_t kWritebackBytes = 8 << 20;
 constexpr std::uint64_t kReservedBytes = 64 << 20;  // at a time
-constexpr std::uint64_t kHugePage = 2 << 20;
 
 }  // namespace
 

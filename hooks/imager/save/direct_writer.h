@@ -39,8 +39,7 @@ class DirectWriter {
  private:
   static constexpr unsigned kBuffers = 8;
   // The last huge page as well.
-  static constexpr std::uint64_t kBuffersBytes =
-      (kBuffers * kBufferBytes + (2 << 20) - 1) & ~((std::uint64_t{2} << 20) - 1);
+  static constexpr std::uint64_t kBuffersBytes = (kBuffers * kBufferBytes + kHugePage - 1) & ~(kHugePage - 1);
 
   void begin_direct();
   void reserve(std::uint64_t end);

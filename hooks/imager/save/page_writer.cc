@@ -15,8 +15,7 @@ namespace shadowib {
 namespace {
 
 constexpr std::uint64_t kScanBytes = 512 << 10;
-constexpr std::uint64_t kLargestGap = 2 << 20;  // between mappings that are scanned together
-constexpr std::uint64_t kHugePage = 2 << 20;
+constexpr std::uint64_t kLargestGap = 2 << 20;   // between mappings that are scanned together
 constexpr std::uint64_t kLeastGiven = 16 << 20;  // smaller mappings may be of libraries, also of shadowib's
 constexpr std::uint32_t kNeighbours = 8;         // of a mapping, that may be of the same library
 

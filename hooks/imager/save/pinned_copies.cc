@@ -16,7 +16,6 @@
 namespace shadowib {
 namespace {
 
-constexpr std::uint64_t kHugePage = 2 << 20;
 constexpr std::uint64_t kAtOnce = 8 << 20;  // that the program's own calls wait for
 constexpr long kPopulateWrite = 23;         // MADV_POPULATE_WRITE, Linux 5.14
 
