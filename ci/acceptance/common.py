@@ -95,6 +95,7 @@ class Line:
         self.area = self.options.area or self.build / "acceptance"
         self.outcomes = {"passed": 0, "FAILED": 0, "SKIPPED": 0}
         self.keep_elsewhere = lambda case: None  # called with a case whose files stay, once its processes have ended
+        self.kernel_said = lambda: ""  # of processes that a signal ended, since it was last asked
         self.seconds = time.monotonic()
         if self.options.log:
             self.options.log.parent.mkdir(parents=True, exist_ok=True)
@@ -128,7 +129,7 @@ class Line:
         except Skip as skip:
             outcome, text = "SKIPPED", str(skip)
         except Failure as failure:
-            outcome, text = "FAILED", str(failure) + case.said_last()
+            outcome, text = "FAILED", str(failure) + case.said_last() + self.kernel_said()
         except Exception:  # pylint: disable=broad-except
             outcome, text = "FAILED", "the test itself: " + traceback.format_exc()
         except BaseException:
@@ -176,6 +177,7 @@ class Case:
         shutil.rmtree(self.work, ignore_errors=True)
         self.work.mkdir(parents=True)
         self.cleanups = []
+        self.logs = [self.work / "shadowib.log"]
         self.figures = {}
 
     def random(self, what="") -> random.Random:
@@ -188,8 +190,7 @@ class Case:
 
     def said_last(self, lines: int = 6) -> str:
         """The end of the library's log, which often names the cause."""
-        log = self.work / "shadowib.log"
-        said = log.read_text(errors="replace").splitlines()[-lines:] if log.exists() else []
+        said = [line for log in self.logs if log.exists() for line in log.read_text(errors="replace").splitlines()[-lines:]]
         return "\n  the library said last:\n" + "\n".join("    " + line for line in said) if said else ""
 
     def note(self, text: str):

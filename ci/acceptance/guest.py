@@ -42,6 +42,22 @@ def _bring_out(case):
         shutil.rmtree(images, ignore_errors=True)
 
 
+class KernelLog:
+    """The guest's kernel names each process that a fault ended, and where in which file it was."""
+
+    def __init__(self):
+        self.told = len(self._lines())
+
+    @staticmethod
+    def _lines() -> list[str]:
+        return subprocess.run(["dmesg"], capture_output=True, text=True, errors="replace", check=True).stdout.splitlines()
+
+    def news(self) -> str:
+        lines = self._lines()
+        new, self.told = lines[self.told:], len(lines)
+        return "\n  the kernel said:\n" + "\n".join("    " + line for line in new[-20:]) if new else ""
+
+
 def run_in_guest(line: Line, in_guest: Callable[[Line], int], timeouts: dict[bool, float], nodes: int = 1,
                  machines: tuple[list[str], ...] = ([],), shared: tuple[pathlib.Path, ...] = ()) -> int:
     """`in_guest` runs the line's cases; `timeouts` of the whole, by line.quick. Returns the exit code. Of two nodes, node 0 runs the
@@ -59,6 +75,7 @@ def run_in_guest(line: Line, in_guest: Callable[[Line], int], timeouts: dict[boo
     if nodes == 2:
         line.area = other_node.shared_area()
     line.keep_elsewhere = _bring_out
+    line.kernel_said = KernelLog().news
     try:
         return in_guest(line)
     finally:

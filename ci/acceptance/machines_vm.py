@@ -36,6 +36,7 @@ class Place:
     def __init__(self, case: Case, work: pathlib.Path):
         self.case, self.work, self.line, self.cleanups, self.note = case, work, case.line, case.cleanups, case.note
         work.mkdir(parents=True, exist_ok=True)
+        case.logs = [work / "shadowib.log"]
 
 
 def shared_area(line: Line) -> pathlib.Path:
