@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
-#include <thread>
 
 #include "hooks/job/job_directory.h"
 #include "hooks/job/phase.h"
 #include "hooks/store/keeper_client.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/this_host.h"
+#include "shadowib/cli/ask_at_once.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/piece_progress.h"
 
@@ -108,7 +108,6 @@ FileHolders ask_holders(const std::string& directory, const SetManifest& manifes
                         const std::vector<KeeperInfo>& keepers) {
   FileHolders holders;
   std::vector<Piece> pieces;
-  std::vector<std::thread> threads;
   std::mutex mutex;
   for (const SetMember& member : manifest.members) pieces.push_back(piece_of(member));
   for (const ParityGroup& group : manifest.placement.groups)
@@ -118,20 +117,18 @@ FileHolders ask_holders(const std::string& directory, const SetManifest& manifes
   Progress progress;  // they read every byte
   progress.step("asking hosts what they have of " + name_of(manifest));
   progress.count(0, keepers.size());
-  for (const KeeperInfo& keeper : keepers)
-    threads.emplace_back([&] {
-      std::set<std::string> good;
-      const Status status =
-          ask_what_is_good(directory, keeper, near_id(manifest), pieces, monotonic_ns() + kPieceNs, &good);
-      const std::lock_guard guard(mutex);
-      if (!status.ok()) {
-        progress.clear();
-        std::fprintf(stderr, "shadowib: left out: %s\n", status.text());
-      }
-      progress.count(++answered, keepers.size());
-      for (const std::string& file : good) holders[file].insert(keeper.host);
-    });
-  for (std::thread& thread : threads) thread.join();
+  ask_at_once(keepers, [&](const KeeperInfo& keeper) {
+    std::set<std::string> good;
+    const Status status =
+        ask_what_is_good(directory, keeper, near_id(manifest), pieces, monotonic_ns() + kPieceNs, &good);
+    const std::lock_guard guard(mutex);
+    if (!status.ok()) {
+      progress.clear();
+      std::fprintf(stderr, "shadowib: left out: %s\n", status.text());
+    }
+    progress.count(++answered, keepers.size());
+    for (const std::string& file : good) holders[file].insert(keeper.host);
+  });
   return holders;
 }
 

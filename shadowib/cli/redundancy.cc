@@ -4,12 +4,12 @@
 #include <cstdio>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "hooks/job/job_directory.h"
 #include "hooks/store/keeper_client.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/this_host.h"
+#include "shadowib/cli/ask_at_once.h"
 #include "shadowib/cli/sets.h"
 #include "shadowib/cli/survival.h"
 
@@ -28,19 +28,16 @@ class Look {
   }
 
   void ask(std::int64_t deadline_ns) {
-    std::vector<std::thread> threads;
     std::mutex mutex;
     const std::vector<KeeperInfo> keepers = live_keepers(directory_, manifest_.job);
     for (const KeeperInfo& keeper : keepers) silent_[keeper.host] = keeper.name;
-    for (const KeeperInfo& keeper : keepers)
-      threads.emplace_back([&] {
-        std::set<std::string> there;
-        const Status status = ask_what_is_there(directory_, keeper, near_id(manifest_), pieces_, deadline_ns, &there);
-        const std::lock_guard guard(mutex);
-        if (status.ok()) silent_.erase(keeper.host);
-        for (const std::string& file : there) holders_[file].insert(keeper.host);
-      });
-    for (std::thread& thread : threads) thread.join();
+    ask_at_once(keepers, [&](const KeeperInfo& keeper) {
+      std::set<std::string> there;
+      const Status status = ask_what_is_there(directory_, keeper, near_id(manifest_), pieces_, deadline_ns, &there);
+      const std::lock_guard guard(mutex);
+      if (status.ok()) silent_.erase(keeper.host);
+      for (const std::string& file : there) holders_[file].insert(keeper.host);
+    });
     silent_.erase(shadowib::this_host());  // with or without a keeper
     for (const Piece& piece : pieces_)
       if (has_piece(near_id(manifest_), piece)) holders_[piece.file].insert(shadowib::this_host());
