@@ -16,6 +16,7 @@ import time
 import traceback
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+TOLD_EACH_S = 60  # how far a long case is
 
 
 class Failure(Exception):
@@ -176,16 +177,23 @@ class Case:
         self.work = line.area / f"{line.name}-{slug}"
         shutil.rmtree(self.work, ignore_errors=True)
         self.work.mkdir(parents=True)
-        self.cleanups = []
+        self.cleanups, self.told = [], time.monotonic()
         self.logs = [self.work / "shadowib.log"]
         self.figures = {}
 
     def random(self, what="") -> random.Random:
         return random.Random(f"{self.line.seed}/{self.name}/{what}")
 
+    def goes_on(self, how_far: str):
+        """For who waits: a line a minute at most."""
+        if time.monotonic() - self.told >= TOLD_EACH_S:
+            self.told = time.monotonic()
+            print(f"  {self.name}: {how_far}", file=sys.stderr, flush=True)
+
     def progress(self, done: int):
         """`done` of `wanted` have passed: a resumed run need not repeat them."""
         self.done = done
+        self.goes_on(f"{done} of {self.wanted}")
         self.line.state.set(self.name, {"outcome": "partial", "wanted": self.wanted, "done": done, "commit": commit()})
 
     def said_last(self, lines: int = 6) -> str:

@@ -68,7 +68,10 @@ def a_round(job: StormJob, rng: random.Random, number: int, longest_s: float) ->
 
 def storm(case: Case, tier: str, names: str, rounds: int, backend: str = "ib2tcp", longest_s: float = LONGEST_S) -> str:
     job, rng = StormJob(case, Hosts(case, tier, names), backend), case.random()
-    sets = [a_round(job, rng, number, longest_s) for number in range(rounds)]
+    sets = []
+    for number in range(rounds):
+        sets.append(a_round(job, rng, number, longest_s))
+        case.goes_on(f"{number + 1} of {rounds} rounds")
     job.await_progress()
     job.kill()
     return f"{rounds} rounds on {len(names)} hosts, {job.count} members; {sets.count('new')} times the new set, {sets.count('old')} times the one before"
