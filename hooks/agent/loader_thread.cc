@@ -11,6 +11,7 @@
 #include <cstdlib>
 
 #include "hooks/agent/empty_library.h"
+#include "hooks/agent/fault_report.h"
 #include "hooks/raw/raw_signal.h"
 #include "hooks/raw/tasks.h"
 #include "hooks/threads/stop.h"
@@ -41,8 +42,10 @@ void* loader_main(void*) {
   g_tid.store(raw_gettid());
   for (;;) {
     switch (g_command.load(std::memory_order_acquire)) {
-      case kRun:
+      case kRun: {
+        const TakesFaults takes;
         g_result = g_function(g_argument);
+      }
         g_command.store(kIdle, std::memory_order_release);
         g_finished.fetch_add(1, std::memory_order_release);
         futex_wake(&g_finished, 1);

@@ -15,6 +15,7 @@
 
 #include "hooks/agent/agent_state.h"
 #include "hooks/agent/descriptor_room.h"
+#include "hooks/agent/fault_report.h"
 #include "hooks/agent/filter_probe.h"
 #include "hooks/agent/hook_registry.h"
 #include "hooks/agent/join.h"
@@ -144,6 +145,8 @@ Status enter_new_generation() {
 }
 
 Status rebuild() {
+  const FaultReports reports(g_job.info.member);
+  const TakesFaults takes;
   NumberReservation reservation(g_numbers);
   SHADOWIB_TRY(enter_new_generation());
   SHADOWIB_TRY(fault_point(Phase::kRestored));

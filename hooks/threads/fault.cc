@@ -16,7 +16,19 @@
 namespace shadowib {
 namespace {
 
-enum class Action { kNone, kCrash, kStop, kTerminate, kFail, kNoDescriptor, kNoMemory, kSlow, kStuck, kNoSpace };
+enum class Action {
+  kNone,
+  kCrash,
+  kStop,
+  kTerminate,
+  kFail,
+  kNoDescriptor,
+  kNoMemory,
+  kSlow,
+  kStuck,
+  kNoSpace,
+  kFault
+};
 
 struct Fault {
   int point = -1;
@@ -33,7 +45,8 @@ Action action_of(const char* name, std::size_t length) {
     Action action;
   } kActions[] = {{"crash", Action::kCrash}, {"stop", Action::kStop},           {"term", Action::kTerminate},
                   {"fail", Action::kFail},   {"emfile", Action::kNoDescriptor}, {"enomem", Action::kNoMemory},
-                  {"slow", Action::kSlow},   {"stuck", Action::kStuck},         {"enospc", Action::kNoSpace}};
+                  {"slow", Action::kSlow},   {"stuck", Action::kStuck},         {"enospc", Action::kNoSpace},
+                  {"fault", Action::kFault}};
   for (const auto& a : kActions)
     if (std::strlen(a.name) == length && std::strncmp(a.name, name, length) == 0) return a.action;
   return Action::kNone;
@@ -99,6 +112,9 @@ Status fault_point(int point) {
       break;
     case Action::kTerminate:
       ::kill(::getpid(), SIGTERM);
+      break;
+    case Action::kFault:
+      __asm__ volatile("ud2");
       break;
     case Action::kFail:
       return failure(point, EIO);

@@ -214,6 +214,8 @@ int stop_signal_number() {
 
 int stop_signal() { return stop_signal_number(); }
 
+std::uintptr_t signal_return_address() { return reinterpret_cast<std::uintptr_t>(&shadowib_signal_return); }
+
 bool stop_owns_signal(int signal) {
   return signal == stop_signal_number() && raw_getpid() == g_installed_pid.load(std::memory_order_relaxed);
 }

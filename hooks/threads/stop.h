@@ -105,6 +105,8 @@ void stop_reset_after_fork();
 // With `ends_ns` (CLOCK_MONOTONIC) the stop ends by itself then, unless it is kept: whoever stopped the program may
 // have come to wait for a lock that one of its threads holds.
 Status stop_threads(int timeout_ms, int kernel_timeout_ms = 0, std::int64_t ends_ns = 0);
+// The code that a handler of ours returns to, for KernelSigaction::restorer.
+std::uintptr_t signal_return_address();
 // From now on the stop lasts until release_threads(). False: it has ended by itself.
 bool stop_keep();
 // False if it has, which kStopEndedText says. An agent that was held up asks before it goes on with what needs a

@@ -24,6 +24,16 @@ class Members(RestartCase):
         self.ends(self.run_program("at_once", SHADOWIB_FAULT="5:slow:0"), -9)
         self.ends(self.restart(2), 0)
 
+    def test_a_fault_as_a_member_comes_back(self):
+        self.ends(self.run_program("at_once"), -9)
+        restarted = self.restart(1, SHADOWIB_FAULT="120:fault:0")
+        self.assertNotEqual(restarted.wait(TIMEOUT_S), 0)
+        said = restarted.log.read_text() + self.processes[0].log.read_text()
+        self.assertRegex(said, r"member 0 dies by signal 4 while it comes back, at address 0x[0-9a-f]+, in code at /.*\+0x[0-9a-f]+;")
+        self.assertIn("member 0 (pid", said)
+        self.assertIn("ended with signal 4", said)
+        self.ends(self.restart(2), 0)
+
     def test_sigterm_beside_the_checkpoint(self):
         for scenario, restarts in (("terminated", 2), ("handles_termination", 1), ("awaits_termination", 1)):
             with self.afresh(scenario):
