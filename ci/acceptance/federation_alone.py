@@ -46,7 +46,7 @@ class Alone(Recovered):
             started = [self.run(role, self.words(role, places), "--cluster", cluster) for role in roles]
             self.job.programs += started
             self.programs[cluster] = tuple(started)
-            wait_for(f"the members of {cluster}", lambda n=len(self.job.programs): len(self.job.members()) == n, 60)
+            self.job.await_members(len(self.job.programs), cluster)
         self.begun = list(self.job.programs)
         self.await_traffic("A")  # so that A has its CLC 1, and B the one that is forced by A's first message
         self.take_behind_margin()

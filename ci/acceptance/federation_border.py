@@ -30,7 +30,7 @@ class Across(Federation):
             self.job.programs += [server, client]
         self.programs = {"A": self.job.programs[0::2], "B": self.job.programs[1::2]}
         if iterations == ENDLESS:
-            wait_for("the members of all pairs", lambda: len(self.job.members()) == 2 * len(pairs), 120)
+            self.job.await_members(2 * len(pairs), "all pairs", 120)
             self.await_traffic("A", "B")
 
     def equal(self) -> tuple[int, int] | None:

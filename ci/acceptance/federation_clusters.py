@@ -25,8 +25,8 @@ class Federation:
         self.programs = {}
         for cluster in clusters:  # one after the other, so that indices are as expected
             self.programs[cluster] = self.start_pair(cluster, "--cluster", cluster, *options)
-            wait_for(f"the members of {cluster}", lambda: len(self.job.members()) == 2 * len(self.programs), 60)
-        wait_for("the members of all clusters", lambda: len(self.job.members()) == 2 * len(clusters), 60)
+            self.job.await_members(2 * len(self.programs), cluster)
+        self.job.await_members(2 * len(clusters), "all clusters")
         if clusters:
             self.await_traffic(*clusters)
 

@@ -28,7 +28,7 @@ class Storms(Recovered):
                          "--transports", "rc"]
                 self.job.programs.append(self.run(f"{cluster}{rank}", words, "--cluster", cluster))
             self.programs[cluster] = tuple(self.job.programs[-PROCESSES:])
-        wait_for("the members of both clusters", lambda: len(self.job.members()) == 2 * PROCESSES, 60)
+        self.job.await_members(2 * PROCESSES, "both clusters")
         self.await_moves(*CLUSTERS)
 
     def operations(self, *clusters: str) -> list[int]:

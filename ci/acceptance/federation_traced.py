@@ -160,7 +160,7 @@ def one_at_a_time(policy: str, pause_s: float):
         for number, side in enumerate("ab"):  # one after the other, so that indices are the simulator's
             for node in range(2):
                 fed.start(side.upper(), f"{side}{node}", [case.line.program("ci_border_steps"), side, ports[node], str(asks[node])])
-            wait_for(f"the members of side {side}", lambda number=number: len(fed.job.members()) == 2 * number + 2, 120)
+            fed.job.await_members(2 * number + 2, f"side {side}", 120)
         wait_for("the border", lambda: all(m["state"] and len(m["state"]["objects"]["queue_pairs"]) == 1 for m in fed.status()["members"]), 60)
         sent, last = collections.Counter(), 0.0
         for event in simulated.events:

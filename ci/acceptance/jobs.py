@@ -271,6 +271,13 @@ class Job:
             check(not program.ended(), f"{program.role} ended (exit code {program.process.returncode}) in the data phase:\n"
                   f"{program.text()[-2000:]}")
 
+    def await_members(self, count: int, whose: str, timeout: float = 60):
+        """Until so many members live. Failure at once if a program has ended: then they never will."""
+        def there():
+            self.check_running()
+            return len(self.members()) == count
+        wait_for(f"the members of {whose}", there, timeout)
+
     def checkpoint(self, kill: bool = True, timeout: float = 60, environment: dict | None = None) -> str:
         """Takes a checkpoint; with `kill` waits until the processes are gone. Returns the set's path. OneEndFinished: it came
         when one program had ended well and the other had not, and that one was killed."""
