@@ -68,7 +68,8 @@ FaultReports::~FaultReports() {
 }
 
 TakesFaults::TakesFaults() {
-  const std::uint64_t taken = g_reports ? kFaultSignals : 0;
+  std::uint64_t taken = 0;
+  for (const int each : kSignals) taken |= g_reports ? signal_bit(each) : 0;
   raw_sigmask(SIG_UNBLOCK, &taken, &before_);
 }
 

@@ -5,11 +5,8 @@
 
 namespace shadowib {
 
-// Signals of the processor's: SIGSEGV, SIGBUS, SIGILL, SIGFPE.
-inline constexpr std::uint64_t kFaultSignals = std::uint64_t{1} << (SIGSEGV - 1) | std::uint64_t{1} << (SIGBUS - 1) |
-                                               std::uint64_t{1} << (SIGILL - 1) | std::uint64_t{1} << (SIGFPE - 1);
-
-// While it lives, a fault of a thread that takes fault signals is logged, with the place in memory and in a file.
+// While it lives, a fault (SIGSEGV, SIGBUS, SIGILL, SIGFPE) of a thread that takes these signals is logged, with the
+// place in memory and in a file.
 // The process ends by the signal then, as without it. Made by the agent while all threads of the program are parked.
 class FaultReports {
  public:

@@ -1,10 +1,10 @@
 // Numbered fault points: every phase of checkpoint, commit, restart and rebuild passes one.
 //
-// SHADOWIB_FAULT=<point>:<action>[:<member>[:<passage>]] with action crash (SIGKILL to itself), stop (SIGSTOP), term
-// (SIGTERM), fault (SIGILL, by an instruction), slow (waits 2 s), stuck (waits until the program's threads go on),
-// fail, emfile, enomem (the phase returns an error: EIO, or that), enospc (writes fail). With a passage it acts only
-// when the process passes the point for that time, counted from 1. Read once, and in what a restart has restored from
-// the restarting command's environment; a point costs one load when unset.
+// SHADOWIB_FAULT=<point>:<action>[:<member>[:<passage>]]. The actions: crash (SIGKILL to itself), stop (SIGSTOP),
+// term (SIGTERM), fault (SIGILL, by an instruction), slow (waits 2 s), stuck (waits until the program's threads go
+// on), fail, emfile, enomem (the phase returns an error: EIO, or that), enospc (writes fail). With a passage it acts
+// only when the process passes the point for that time, counted from 1. Read once, and in what a restart has restored
+// from the restarting command's environment; a point costs one load when unset.
 #pragma once
 
 #include "shadowib/base/status.h"

@@ -44,7 +44,10 @@ Status failed(int error, const char* format, Args... args) {
   return Status::of(Code::kRefused, error, "cannot rebuild %s: %s", what, ::strerror(error));
 }
 
-Status reload(void* choice) { return reload_backend(static_cast<const char*>(choice)); }
+Status reload(void* choice) {
+  SHADOWIB_TRY(fault_point(Phase::kLoaded));
+  return reload_backend(static_cast<const char*>(choice));
+}
 
 Status rebuild_context(ShadowContext& context, ibv_device** list, int count) {
   int ordinal = context.device->ordinal;
@@ -503,7 +506,6 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   if (!goes_back()) forget_border_logs();
   SHADOWIB_TRY(restore_adapter());
   times.end("load");
-  SHADOWIB_TRY(fault_point(Phase::kLoaded));
   SHADOWIB_TRY(rebuild_contexts(r));
   SHADOWIB_TRY(rebuild_memory(r));
   plan_forced_signals();
